@@ -1,0 +1,20 @@
+"""Attention layers that can replace `nn.MultiheadAttention` in any self-attention model."""
+
+from sgpa.attention.base import Attention, Moments
+from sgpa.attention.dot_product import DotProductAttention
+from sgpa.attention.kernel import KernelAttention
+from sgpa.attention.sgpa import ChengBootsSgpa, DecoupledSgpa, GlobalState, OrthogonalSgpa, global_states
+from sgpa.attention.standard import StandardSgpa
+
+__all__ = [
+    "Attention",
+    "ChengBootsSgpa",
+    "DecoupledSgpa",
+    "DotProductAttention",
+    "GlobalState",
+    "KernelAttention",
+    "Moments",
+    "OrthogonalSgpa",
+    "StandardSgpa",
+    "global_states",
+]

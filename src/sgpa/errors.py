@@ -1,0 +1,33 @@
+"""What can go wrong, said in one line that tells the reader what to do next."""
+
+from collections.abc import Iterable
+
+
+class SgpaError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class InputError(SgpaError, ValueError):
+    """A tensor or file handed to us has the wrong shape, type or content."""
+
+
+class ConfigError(SgpaError, ValueError):
+    """A setting is outside its allowed range."""
+
+
+class NumericalError(SgpaError, ArithmeticError):
+    """A matrix cannot be factorised or a value stopped being finite."""
+
+
+class CheckpointError(SgpaError):
+    """A saved model or run cannot be read back."""
+
+
+Check = tuple[str, object, bool, str]  # field, its value, whether it is fine, what is allowed
+
+
+def check_fields(owner: str, checks: Iterable[Check]) -> None:
+    """Raise one `ConfigError` that lists every field that is out of range."""
+    bad = [f"{name}={value!r} (allowed: {allowed})" for name, value, ok, allowed in checks if not ok]
+    if bad:
+        raise ConfigError(f"{owner}: " + "; ".join(bad))

@@ -1,0 +1,67 @@
+"""Files that are either there whole or not there at all."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from sgpa.errors import CheckpointError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON atomically; NaN and infinity become null, which every reader understands."""
+    write_text(path, json.dumps(_plain(data), indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON, with an error that names the file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} does not exist") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} is not valid JSON ({error}); it was damaged or cut short") from None
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Any = None) -> None:
+    """Write named tensors and a JSON note into one safetensors file, atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(flat, temporary, metadata={"note": json.dumps(note)})
+    os.replace(temporary, path)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
+    """The tensors and the note that `write_tensors` wrote. Nothing is unpickled."""
+    if not path.exists():
+        raise CheckpointError(f"{path} does not exist")
+    try:
+        with safe_open(path, framework="pt") as file:
+            note = json.loads((file.metadata() or {}).get("note", "null"))
+            return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error}); it was damaged or cut short") from None
+
+
+def _plain(data: Any) -> Any:
+    if isinstance(data, float):
+        return data if data == data and abs(data) != float("inf") else None  # noqa: PLR0124 (NaN)
+    if isinstance(data, Mapping):
+        return {str(key): _plain(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_plain(value) for value in data]
+    return data

@@ -1,0 +1,70 @@
+"""Cholesky factors that are bounded, batched and never silently wrong.
+
+Small symmetric matrices are factorised in float64: at float32 a Gram matrix of a few dozen
+smooth-kernel points is numerically singular, and a failed factorisation returns garbage.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from sgpa.errors import NumericalError
+
+JITTERS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # relative to each point's own prior variance
+
+Describe = Callable[[tuple[int, ...]], str]  # batch index of a matrix -> where it comes from
+
+
+def cholesky(K: Tensor, name: str, describe: Describe = str, scale: Tensor | None = None) -> Tensor:
+    """Lower factor L of K + ε diag(scale) in float64, with the smallest ε of the ladder that works.
+
+    `scale` [..., M] is K's own diagonal unless given, so the result scales with the kernel variance.
+    ε is raised only for those matrices of the batch [..., M, M] that need it.
+
+    >>> cholesky(torch.eye(2), "K").shape
+    torch.Size([2, 2])
+    """
+    K = K.double()
+    if recording(K):  # no control flow on values: the smallest jitter, and whoever replays checks the loss
+        diagonal = K.diagonal(dim1=-2, dim2=-1) if scale is None else scale.double()
+        return torch.linalg.cholesky_ex(K + torch.diag_embed(JITTERS[0] * diagonal))[0]
+    _raise_for(~K.isfinite().all(-1).all(-1), f"{name} has entries that are not finite", describe)
+    scale = K.diagonal(dim1=-2, dim2=-1) if scale is None else scale.double()
+    scale = scale + torch.finfo(torch.float32).tiny  # [..., M]
+    jitter = torch.full_like(K[..., :1, 0], JITTERS[0])  # [..., 1]
+    for following in (*JITTERS[1:], None):
+        L, info = torch.linalg.cholesky_ex(K + torch.diag_embed(jitter * scale))
+        failed = (info != 0) | ~L.diagonal(dim1=-2, dim2=-1).isfinite().all(-1)  # [...]
+        if not failed.any():
+            return L
+        if following is not None:
+            jitter = torch.where(failed.unsqueeze(-1), following, jitter)
+    _raise_for(failed, f"{name} is not positive definite even with relative jitter {JITTERS[-1]:g}", describe)
+    raise AssertionError("unreachable")
+
+
+def triangular_inverse(L: Tensor) -> Tensor:
+    """L^-1 of lower-triangular L [..., M, M]."""
+    eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
+    return torch.linalg.solve_triangular(L, eye.expand_as(L), upper=False)
+
+
+def require_finite(x: Tensor, message: Callable[[], str]) -> None:
+    """Raise unless every entry is finite. Skipped while a graph is being compiled or captured."""
+    if not recording(x) and not x.isfinite().all():
+        raise NumericalError(message())
+
+
+def recording(x: Tensor) -> bool:
+    """Whether operations on x are being compiled or captured rather than run."""
+    return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _raise_for(failed: Tensor, problem: str, describe: Describe) -> None:
+    if failed.any():
+        index = tuple(failed.nonzero()[0].tolist())
+        raise NumericalError(
+            f"{describe(index)}: {problem}; lower the learning rate, move the inducing points apart or "
+            "check the kernel's length-scales and variance"
+        )

@@ -1,0 +1,32 @@
+"""Transformers for images, texts and graphs, described by frozen configs."""
+
+from sgpa.models.blocks import Layer
+from sgpa.models.config import (
+    DotProductConfig,
+    GraphConfig,
+    KernelAttentionConfig,
+    KernelConfig,
+    ModelConfig,
+    PatchConfig,
+    SgpaConfig,
+    TokenConfig,
+    from_json,
+    to_json,
+)
+from sgpa.models.transformer import States, Transformer
+
+__all__ = [
+    "DotProductConfig",
+    "GraphConfig",
+    "KernelAttentionConfig",
+    "KernelConfig",
+    "Layer",
+    "ModelConfig",
+    "PatchConfig",
+    "SgpaConfig",
+    "States",
+    "TokenConfig",
+    "Transformer",
+    "from_json",
+    "to_json",
+]

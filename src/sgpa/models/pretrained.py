@@ -1,0 +1,63 @@
+"""Saving a model as weights and config, and starting one model from another's weights."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from sgpa.errors import CheckpointError
+from sgpa.files import read_json, read_tensors, write_json, write_tensors
+from sgpa.models.config import ModelConfig, from_json, to_json
+
+VARIATIONAL = ("Z_g", "v_g", "raw_s_g", "W_s.weight", "W_s.bias", "W_log_s.weight", "W_log_s.bias")
+
+
+def save(config: ModelConfig, weights: Mapping[str, Tensor], directory: Path) -> Path:
+    """Weights first, config last: a directory with a config is complete."""
+    write_tensors(directory / "model.safetensors", weights)
+    write_json(directory / "config.json", to_json(config))
+    return directory
+
+
+def load(directory: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """Config and weights of a saved model."""
+    config = from_json(read_json(directory / "config.json"))
+    if not isinstance(config, ModelConfig):
+        raise CheckpointError(f"{directory / 'config.json'} does not describe a model")
+    return config, read_tensors(directory / "model.safetensors")[0]
+
+
+def fill(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
+    """Load weights that must fit exactly."""
+    expected = {name: tuple(p.shape) for name, p in model.state_dict().items()}
+    found = {name: tuple(w.shape) for name, w in weights.items()}
+    wrong = sorted(n for n in expected.keys() | found.keys() if expected.get(n) != found.get(n))
+    if wrong:
+        name = wrong[0]
+        raise CheckpointError(
+            f"{source}: {len(wrong)} weights do not fit the config; the first is {name}: "
+            f"expected {expected.get(name, 'none')}, found {found.get(name, 'none')}"
+        )
+    model.load_state_dict(dict(weights))
+
+
+@torch.no_grad()
+def warm_start(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
+    """Copy every parameter that is not variational from a trained point model; returns those left fresh.
+
+    The source must cover all of them: a silent half-start would look like a bad method.
+    """
+    fresh = []
+    for name, parameter in model.state_dict().items():
+        if name.endswith(VARIATIONAL):
+            fresh.append(name)
+        elif name not in weights or weights[name].shape != parameter.shape:
+            found = tuple(weights[name].shape) if name in weights else "nothing"
+            raise CheckpointError(
+                f"warm start: {name} needs shape {tuple(parameter.shape)}, the source has {found}; "
+                "train it with kernel attention and the same depth, heads, width and embedding"
+            )
+        else:
+            parameter.copy_(weights[name])
+    return fresh

@@ -1,0 +1,42 @@
+"""Texts as sequences of token ids."""
+
+import torch
+from torch import Tensor, nn
+
+from sgpa.errors import InputError
+from sgpa.linalg import recording
+from sgpa.models.config import TokenConfig
+
+
+class TokenEmbedding(nn.Module):
+    """Token plus position embeddings: ids [B, T] -> [B, T, E], padding where the id is `pad`."""
+
+    def __init__(self, config: TokenConfig, width: int, dropout: float) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.vocabulary, config.embedding_width, padding_idx=config.pad)
+        self.positions = nn.Parameter(0.1 * torch.randn(config.max_tokens, config.embedding_width))
+        same = config.embedding_width == width
+        self.project = nn.Identity() if same else nn.Linear(config.embedding_width, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens and the padding mask (True at padding)."""
+        self.check(ids)
+        padding = ids == self.config.pad
+        return self.dropout(self.project(self.tokens(ids) + self.positions[: ids.shape[1]])), padding
+
+    def check(self, ids: Tensor) -> None:
+        """One clear line for ids that cannot be embedded."""
+        if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
+            shape = f"{ids.dtype} {list(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
+            raise InputError(f"expected integer token ids of shape [B, T], got {shape}")
+        if ids.shape[1] > self.config.max_tokens:
+            raise InputError(f"{ids.shape[1]} tokens, but the model reads {self.config.max_tokens}; truncate")
+        if recording(ids):
+            return
+        if ids.numel() and (ids.min() < 0 or ids.max() >= self.config.vocabulary):
+            raise InputError(
+                f"token ids {int(ids.min())}..{int(ids.max())} leave the vocabulary "
+                f"0..{self.config.vocabulary - 1}"
+            )

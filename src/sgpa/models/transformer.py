@@ -1,0 +1,180 @@
+"""The Transformer as a deep GP: embedding, layers, pooling, head."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sgpa.attention import DecoupledSgpa, GlobalState, global_states
+from sgpa.errors import InputError
+from sgpa.likelihoods import LIKELIHOODS
+from sgpa.models import pretrained
+from sgpa.models.blocks import Layer, Mlp, NoDropout
+from sgpa.models.config import GraphConfig, ModelConfig, PatchConfig, TokenConfig
+from sgpa.models.graph import GraphEmbedding
+from sgpa.models.text import TokenEmbedding
+from sgpa.models.vision import PatchEmbedding
+from sgpa.types import AttentionOutput, Inputs, Kl, ModelOutput, Prediction
+
+States = tuple[GlobalState | None, ...]
+
+EMBEDDINGS: dict[type[Any], type[nn.Module]] = {
+    PatchConfig: PatchEmbedding,
+    TokenConfig: TokenEmbedding,
+    GraphConfig: GraphEmbedding,
+}
+
+
+class Transformer(nn.Module):
+    """The Transformer a config describes; `likelihood` says how to read its outputs.
+
+    `forward` returns outputs [B, C]; with `samples=S` they are [S, B, C], where all that comes before
+    the first sampled layer, and that layer's moments, are computed once.
+
+    >>> model = Transformer(ModelConfig(embedding=PatchConfig()))
+    >>> model(torch.randn(2, 3, 32, 32)).f.shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = c = config
+        self.embedding = EMBEDDINGS[type(c.embedding)](c.embedding, c.width, c.dropout)
+        self.layers = nn.ModuleList(
+            Layer(
+                f"layer {i + 1}",
+                c.attention.build(c.width, c.heads, c.dropout, c.embedding.max_tokens),
+                Mlp(c.width, c.dropout) if i else None,
+            )
+            for i in range(c.depth)
+        )
+        self.mlp = Mlp(c.width, c.dropout)
+        self.norm = nn.LayerNorm(c.width)
+        self.pool = nn.Linear(c.width, 1) if c.pooling == "sequence" else None
+        self.head = nn.Linear(c.width, c.outputs)
+        self.likelihood = LIKELIHOODS[c.likelihood]()
+
+    @property
+    def gp_layers(self) -> list[Layer]:
+        """The layers, typed."""
+        return [layer for layer in self.layers if isinstance(layer, Layer)]
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether any layer samples its output."""
+        return any(layer.attention.stochastic for layer in self.gp_layers)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.head.weight.device
+
+    def global_state(self) -> States:
+        """What depends on the parameters alone, for every layer at once: G_phi(Z_g), K_gg, S_g, KL_g.
+
+        A value, not a cache: training asks for it every step, prediction once per call.
+        """
+        sparse = [layer for layer in self.gp_layers if isinstance(layer.attention, DecoupledSgpa)]
+        computed = iter(self._states_of(sparse))
+        return tuple(next(computed) if layer in sparse else None for layer in self.gp_layers)
+
+    def _states_of(self, layers: list[Layer]) -> tuple[GlobalState, ...]:
+        attentions = [layer.attention for layer in layers if isinstance(layer.attention, DecoupledSgpa)]
+        if not attentions:
+            return ()
+        with NoDropout(self):
+            features = [layer.features(a.Z_g)[1] for layer, a in zip(layers, attentions, strict=True)]
+        return global_states(attentions, features)  # features: G_phi(Z_g), [H, M, E] each
+
+    def walk(
+        self, inputs: Inputs, states: States | None = None, samples: int | None = None
+    ) -> Iterator[tuple[Layer, Tensor, Tensor | None, AttentionOutput]]:
+        """Run the layers; yields each with its input f, the padding of its output and that output.
+
+        Samples multiply the batch at the first sampled layer: from there on f is [S B, T, E].
+        """
+        states = self.global_state() if states is None else states
+        f, padding = self.embedding(inputs)  # [B, T, E], [B, T] or None
+        for layer, state in zip(self.gp_layers, states, strict=True):
+            draws = samples if layer.attention.stochastic else None
+            out = layer(f, padding, state, draws)
+            if draws is not None:
+                out = AttentionOutput(out.value.flatten(0, 1), Kl(out.kl.g, out.kl.a.repeat(draws)))
+                padding = None if padding is None else padding.repeat(draws, 1)
+                samples = None
+            yield layer, f, padding, out
+            f = out.value
+
+    def forward(
+        self, inputs: Inputs, *, samples: int | None = None, states: States | None = None
+    ) -> ModelOutput:
+        """Outputs before the likelihood, and the KL of each layer."""
+        steps = [(padding, out) for _, _, padding, out in self.walk(inputs, states, samples)]
+        padding, last = steps[-1]
+        f = self.head(self.pooled(self.norm(self.mlp(last.value)), padding))  # [B or S B, C]
+        if samples is not None:
+            f = f.unflatten(0, (samples, -1)) if self.stochastic else f.expand(samples, *f.shape)
+        return ModelOutput(f, tuple(out.kl for _, out in steps))
+
+    def pooled(self, x: Tensor, padding: Tensor | None) -> Tensor:
+        """One vector per sequence, from its real tokens: [B, T, E] -> [B, E]."""
+        scores = x.new_zeros(x.shape[:2]) if self.pool is None else self.pool(x).squeeze(-1)  # [B, T]
+        if padding is not None:
+            scores = scores.masked_fill(padding, -float("inf"))
+        return (scores.softmax(-1).unsqueeze(1) @ x).squeeze(1)
+
+    @torch.no_grad()
+    def place_inducing_points(self, inputs: Inputs) -> None:
+        """Put every layer's Z_g on tokens of its own input space, in one pass over `inputs`."""
+        with NoDropout(self):
+            f, padding = self.embedding(inputs)
+            for layer in self.gp_layers:
+                state = None
+                if isinstance(layer.attention, DecoupledSgpa):
+                    layer.attention.place_global(f.flatten(0, 1) if padding is None else f[~padding])
+                    (state,) = self._states_of([layer])
+                f = layer(f, padding, state).value
+
+    @torch.no_grad()
+    def predict(
+        self, inputs: Inputs, *, samples: int | None = None, batch_size: int | None = None, seed: int = 0
+    ) -> Prediction:
+        """Probabilities (or values) with their uncertainty, averaged over samples.
+
+        Ten samples where layers sample, one where they do not. The same seed gives the same answer, and
+        the caller's random state is left alone. `batch_size` rows go through the model at a time; the
+        default keeps the work in the caches of a CPU, or a GPU busy.
+        """
+        samples = samples if samples is not None else (10 if self.stochastic else 1)
+        if samples < 1:
+            raise InputError(f"samples={samples}: at least one is needed")
+        batch_size = batch_size or max(1, (256 if self.device.type == "cpu" else 8192) // samples)
+        if len(inputs) == 0:
+            raise InputError("nothing to predict: the inputs have no row")
+        was_training = self.training
+        self.eval()
+        try:
+            with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+                torch.manual_seed(seed)
+                states = self.global_state()
+                outputs = [
+                    self(inputs[i : i + batch_size].to(self.device), samples=samples, states=states).f
+                    for i in range(0, len(inputs), batch_size)
+                ]
+        finally:
+            self.train(was_training)
+        return self.likelihood.predict(torch.cat(outputs, 1))
+
+    def save_pretrained(self, directory: str | Path) -> Path:
+        """Write config.json and model.safetensors, all or nothing."""
+        return pretrained.save(self.config, self.state_dict(), Path(directory))
+
+    @classmethod
+    def from_pretrained(cls, directory: str | Path) -> "Transformer":
+        """The model that `save_pretrained` wrote, in evaluation mode."""
+        config, weights = pretrained.load(Path(directory))
+        model = cls(config)
+        pretrained.fill(model, weights, Path(directory))
+        return model.eval()

@@ -1,0 +1,31 @@
+"""Images as sequences of patches."""
+
+import torch
+from torch import Tensor, nn
+
+from sgpa.errors import InputError
+from sgpa.linalg import require_finite
+from sgpa.models.config import PatchConfig
+
+
+class PatchEmbedding(nn.Module):
+    """Linear patches plus learned positions: [B, C, h, w] -> [B, T, E], no padding."""
+
+    def __init__(self, config: PatchConfig, width: int, dropout: float) -> None:
+        super().__init__()
+        self.config = config
+        self.project = nn.Conv2d(config.channels, width, config.patch_size, stride=config.patch_size)
+        self.positions = nn.Parameter(0.1 * torch.randn(config.max_tokens, width))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, None]:
+        """Tokens in row-major order of the patches."""
+        c, size = self.config.channels, self.config.image_size
+        if not isinstance(images, Tensor) or images.shape[1:] != (c, size, size):
+            shape = list(images.shape) if isinstance(images, Tensor) else type(images).__name__
+            raise InputError(f"expected images of shape [B, {c}, {size}, {size}], got {shape}")
+        if not images.is_floating_point():
+            raise InputError(f"expected floating-point images, got {images.dtype}; scale and normalise them")
+        require_finite(images, lambda: "the images have pixels that are NaN or infinite; clean them first")
+        tokens = self.project(images).flatten(2).mT  # [B, T, E]
+        return self.dropout(tokens + self.positions), None

@@ -1,0 +1,128 @@
+"""The equations of sparse Gaussian process attention, one pure function each.
+
+Letters (docs/notation.md): q queries, a amortised keys, g global keys, v values, H heads, T queries,
+U keys, M global keys, V value width. `A = L^-1 K_zq` is the whitened projection of the queries on
+inducing points z with L L' = K_zz. Covariances of inducing points are given by a whitened factor s:
+S = L s s' L', one per value dimension ([..., V, M, M]) or shared by all ([..., 1, M, M]).
+
+A padded key must come in with v = 0; neither kernel normalises over keys, so that removes it exactly.
+"""
+
+import torch
+from torch import Tensor
+
+from sgpa.types import Posterior
+
+
+def whiten(L_inv: Tensor, K_zq: Tensor) -> Tensor:
+    """A = L^-1 K_zq, [..., M, T]."""
+    return L_inv @ K_zq
+
+
+def marginal_variance(kqq: Tensor, A: Tensor, s: Tensor) -> Tensor:
+    """diag of K_qq + K_qz K_zz^-1 (S - K_zz) K_zz^-1 K_zq, for every value dimension, [..., H, T, V]."""
+    unexplained = (kqq - A.square().sum(-2)).clamp_min(0)  # diag(K_qq - Q_qq), never negative  [..., H, T]
+    if s.ndim > A.ndim:  # every sequence has its own factor
+        sA = (A.mT.unsqueeze(-3) @ s).transpose(-3, -2)  # [..., H, T, V, M]
+    else:  # one factor for all sequences: one product per head over all their tokens
+        sA = torch.einsum("...hmt,hvmn->...htvn", A, s)
+    learned = sA.square().sum(-1)  # diag(A' s s' A)                                         [..., H, T, V]
+    return unexplained.unsqueeze(-1) + learned
+
+
+def covariance(Kqq: Tensor, A: Tensor, s: Tensor) -> Tensor:
+    """K_qq + K_qz K_zz^-1 (S - K_zz) K_zz^-1 K_zq, for every value dimension, [..., H, V, T, T]."""
+    sA = s.mT @ A.unsqueeze(-3)  # [..., H, V, M, T]
+    return (Kqq - A.mT @ A).unsqueeze(-3) + sA.mT @ sA
+
+
+# ---------------------------------------------------------------------------------------------
+# eq:fpost -- standard SGPA: the keys k are the inducing points
+
+
+def standard_posterior(kqq: Tensor, Kqk: Tensor, A: Tensor, v: Tensor, s: Tensor) -> Posterior:
+    """eq:fpost with A = L_k^-1 K_kq and S = L_k s s' L_k'; a shared s gives every dimension its variance."""
+    mean = Kqk @ v  # [..., H, T, V]
+    return Posterior(mean, marginal_variance(kqq, A, s).expand_as(mean))
+
+
+def standard_kl(Kkk_v: Tensor, v: Tensor, s: Tensor) -> Tensor:
+    """KL(q(u) || p(u)) of standard SGPA summed over value dimensions, [..., H]."""
+    return 0.5 * (v * Kkk_v).sum((-2, -1)) + covariance_kl(s, v.shape[-1])
+
+
+# ---------------------------------------------------------------------------------------------
+# eq:odsvgp -- orthogonally decoupled SGPA: amortised keys a for the mean, global keys g for the rest
+
+
+def orthogonal_posterior(
+    kqq: Tensor, Kqa: Tensor, Kqg: Tensor, A_q: Tensor, A_a: Tensor, v_a: Tensor, v_g: Tensor, s_g: Tensor
+) -> Posterior:
+    """eq:odsvgp with A_q = L_g^-1 K_gq, A_a = L_g^-1 K_ga and S_g = L_g s_g s_g' L_g'."""
+    mean = Kqa @ v_a - A_q.mT @ (A_a @ v_a) + Kqg @ v_g  # [..., H, T, V]
+    return Posterior(mean, marginal_variance(kqq, A_q, s_g))
+
+
+def orthogonal_kl_a(Kaa_va: Tensor, v_a: Tensor, A_a: Tensor) -> Tensor:
+    """½ Σ_d v_a' (K_aa - K_ag K_gg^-1 K_ga) v_a: the amortised part, per sequence, [..., H]."""
+    explained = (A_a @ v_a).square().sum((-2, -1))  # v_a' Q_aa v_a
+    return 0.5 * ((v_a * Kaa_va).sum((-2, -1)) - explained)
+
+
+def orthogonal_kl_g(L_g: Tensor, v_g: Tensor, s_g: Tensor) -> Tensor:
+    """½ Σ_d [v_g' K_gg v_g + tr(K_gg^-1 S_g) - log|K_gg^-1 S_g| - M]: the global part, [..., H]."""
+    return 0.5 * (L_g.mT @ v_g).square().sum((-2, -1)) + covariance_kl(s_g, v_g.shape[-1])
+
+
+# ---------------------------------------------------------------------------------------------
+# eq:naivedsvgp -- decoupled SGPA after Cheng & Boots: the mean knows the amortised keys only
+
+
+def cheng_boots_posterior(kqq: Tensor, Kqa: Tensor, A_q: Tensor, v_a: Tensor, s_g: Tensor) -> Posterior:
+    """eq:naivedsvgp with A_q = L_g^-1 K_gq and S_g = L_g s_g s_g' L_g'."""
+    return Posterior(Kqa @ v_a, marginal_variance(kqq, A_q, s_g))
+
+
+def cheng_boots_kl_a(Kaa_va: Tensor, v_a: Tensor) -> Tensor:
+    """½ Σ_d v_a' K_aa v_a: half the squared RKHS norm of the mean, [..., H]."""
+    return 0.5 * (v_a * Kaa_va).sum((-2, -1))
+
+
+# ---------------------------------------------------------------------------------------------
+# shared pieces
+
+
+def covariance_kl(s: Tensor, width: int) -> Tensor:
+    """½ Σ_d [tr(s s') - log|s s'| - M] over `width` value dimensions, [..., H].
+
+    Whitening cancels K_zz. A factor shared by all dimensions ([..., 1, M, M]) counts `width` times.
+    """
+    trace = s.square().sum((-2, -1))
+    log_det = 2 * s.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
+    kl = 0.5 * (trace - log_det - s.shape[-1])  # [..., H, V] or [..., H, 1]
+    return kl.sum(-1) * (width // kl.shape[-1])
+
+
+def sample_marginals(posterior: Posterior, samples: tuple[int, ...] = ()) -> Tensor:
+    """f ~ N(mean, diag(variance)): tokens independent of each other, [*samples, ..., H, T, V]."""
+    scale = posterior.variance.clamp_min(VARIANCE_FLOOR).sqrt()
+    return posterior.mean + scale * torch.randn(samples + scale.shape, dtype=scale.dtype, device=scale.device)
+
+
+def sample_jointly(
+    posterior: Posterior, L_c: Tensor, A: Tensor, s: Tensor, samples: tuple[int, ...] = ()
+) -> Tensor:
+    """f ~ N(mean, Σ_d) with the full covariance over tokens (eq:reparam_dgp), [*samples, ..., H, T, V].
+
+    Σ_d = C + A' s_d s_d' A with C = K_qq - Q_qq = L_c L_c', which does not depend on d: two independent
+    draws with one T x T factor per head replace V of them.
+    """
+    mean = posterior.mean
+    shape = samples + mean.shape
+    unexplained = L_c @ torch.randn(shape, dtype=mean.dtype, device=mean.device)  # [*S, ..., H, T, V]
+    noise = torch.randn((*shape[:-2], shape[-1], A.shape[-2], 1), dtype=mean.dtype, device=mean.device)
+    learned = (A.mT.unsqueeze(-3) @ (s @ noise)).squeeze(-1).mT  # A' s_d ε_d       [*S, ..., H, T, V]
+    return mean + unexplained + learned
+
+
+VARIANCE_FLOOR = 1e-12  # keeps the gradient of the square root finite

@@ -1,0 +1,171 @@
+"""One look for all figures: palette, type, and how a figure becomes SVG, PDF or a piece of a page.
+
+Colours are safe for colour-blind readers; marker, dash and hatch repeat the distinction in greyscale.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache, wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import matplotlib as mpl
+from markupsafe import escape
+from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from sgpa.report.names import Key
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+WIDTH = 5.6  # inches: half a page, and still readable when a phone shrinks it to 350 pixels
+INK, SOFT, RULE, PAPER = "#1d2329", "#5c6570", "#e4e7eb", "#ffffff"
+FONTS = ("Inter", "Source Sans 3", "Helvetica Neue", "Helvetica", "Arial", "Liberation Sans")
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one method is drawn, everywhere."""
+
+    colour: str
+    marker: str
+    dash: str | tuple[int, tuple[float, ...]]
+    hatch: str
+    hollow: bool = False  # dot-product attention where both kinds are shown
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """Arguments of `Axes.plot`."""
+        face = PAPER if self.hollow else self.colour
+        return {"color": self.colour, "marker": self.marker, "linestyle": self.dash, "markerfacecolor": face}
+
+    @property
+    def bar(self) -> dict[str, Any]:
+        """Arguments of `Axes.bar`."""
+        face, edge = (PAPER, self.colour) if self.hollow else (self.colour, PAPER)
+        return {"facecolor": face, "edgecolor": edge, "hatch": self.hatch}
+
+
+LOOKS = {
+    "mle": Look("#e08214", "s", (0, (5, 1.6)), "///"),
+    "ts": Look("#9a8700", "v", (0, (1.2, 1.2)), "..."),
+    "mfvi": Look("#cc79a7", "^", (0, (6, 1.5, 1.2, 1.5)), "\\\\\\"),
+    "mcd": Look("#009e73", "D", (0, (3, 1.2)), "xxx"),
+    "kflla": Look("#7a5195", "P", (0, (7, 2)), "---"),
+    "sngp": Look("#a5300f", "X", (0, (4, 1, 1, 1, 1, 1)), "|||"),
+    "sgpa": Look("#0b559f", "o", "-", ""),
+    "de": Look("#333333", "h", (0, (2, 1)), "+++"),
+    "sgpae": Look("#4fa9de", "*", "-", "oo"),
+}
+OTHERS = ("<", ">", "d", "p", "H")  # markers of methods that have no look of their own
+
+
+def looks(keys: Iterable[Key]) -> dict[Key, Look]:
+    """The look of each (attention, method): colour belongs to the method, hollow marks to the attention."""
+    keys = list(keys)
+    unknown = list(dict.fromkeys(method for _, method in keys if method not in LOOKS))
+    several = len({attention for attention, _ in keys}) > 1
+    found = {}
+    for attention, method in keys:
+        base = LOOKS.get(method) or Look(SOFT, OTHERS[unknown.index(method) % len(OTHERS)], ":", "//")
+        hollow = several and attention == "sdp"
+        found[attention, method] = Look(base.colour, base.marker, base.dash, base.hatch, hollow)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _family() -> tuple[str, ...]:
+    """The first installed of `FONTS`, with the font matplotlib carries as fallback for missing glyphs."""
+    installed = set(fontManager.get_font_names())
+    return (*[name for name in FONTS if name in installed][:1], "DejaVu Sans")
+
+
+def _settings() -> Any:  # matplotlib types its keys differently from version to version
+    return {
+        "font.family": list(_family()),
+        "font.size": 12,
+        "axes.titlesize": 13,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "axes.titlepad": 8,
+        "axes.labelsize": 12,
+        "axes.labelcolor": SOFT,
+        "axes.edgecolor": "#aab1ba",
+        "axes.linewidth": 0.9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": RULE,
+        "grid.linewidth": 0.8,
+        "text.color": INK,
+        "xtick.color": "#aab1ba",
+        "ytick.color": "#aab1ba",
+        "xtick.labelcolor": SOFT,
+        "ytick.labelcolor": SOFT,
+        "xtick.labelsize": 11,
+        "ytick.labelsize": 11,
+        "lines.linewidth": 2,
+        "lines.markersize": 6.5,
+        "lines.markeredgewidth": 1.4,
+        "hatch.linewidth": 0.9,
+        "legend.frameon": False,
+        "legend.fontsize": 12,
+        "legend.handlelength": 2.6,
+        "figure.facecolor": PAPER,
+        "savefig.facecolor": PAPER,
+        "svg.fonttype": "path",  # glyphs as outlines: the same on every machine, no font to fetch
+        "svg.hashsalt": "sgpa",  # the same figure gives the same file
+        "pdf.fonttype": 42,
+    }
+
+
+def styled(draw: Callable[P, R]) -> Callable[P, R]:
+    """Run a drawing function under the house settings and leave the reader's own untouched."""
+
+    @wraps(draw)
+    def inner(*args: P.args, **kwargs: P.kwargs) -> R:
+        with mpl.rc_context(_settings()):
+            return draw(*args, **kwargs)
+
+    return inner
+
+
+def blank(height: float) -> Figure:
+    """An empty figure one column wide."""
+    air = ConstrainedLayoutEngine(h_pad=0.09, w_pad=0.05, hspace=0.03)
+    return Figure(figsize=(WIDTH, height), layout=air)
+
+
+def legend(figure: Figure, axes: Iterable[Any]) -> None:
+    """One legend above all panels, each name once, in as many columns as fit; the figure grows to hold it."""
+    handles = {line.get_label(): line for panel in axes for line in panel.get_lines()}
+    longest = max(map(len, handles), default=0)
+    columns = min(len(handles), 2 if longest > 14 else 3)
+    figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=columns)
+    figure.set_figheight(figure.get_figheight() + 0.24 * (-(-len(handles) // columns) - 1))
+
+
+@styled
+def save(figure: Figure, path: Path) -> tuple[Path, Path]:
+    """Write `path` as .svg and .pdf; the files hold no date, so equal figures are equal files."""
+    svg, pdf = path.with_suffix(".svg"), path.with_suffix(".pdf")
+    figure.savefig(svg, format="svg", metadata={"Date": None})
+    figure.savefig(pdf, format="pdf", metadata={"CreationDate": None})
+    return svg, pdf
+
+
+def inline_svg(svg: str, name: str, label: str) -> str:
+    """A saved SVG as an element for a page: ids carry `name`, the page sets its size, `label` is spoken."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)  # it links to other sites
+    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # it would apply to the whole page
+    svg = re.sub(r'(\s)id="([^"]+)"', rf'\1id="{name}-\2"', svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
+    svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
+    head, rest = svg.split(">", 1)
+    head = re.sub(r'\s(width|height|version)="[^"]*"', "", head)
+    return f'{head} role="img" aria-label="{escape(label)}">{rest}'

@@ -1,0 +1,170 @@
+"""The few values that travel between the parts of the package. All are frozen."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Kl:
+    """KL(q(u) || p(u)) of one layer, in nats, summed over heads and value dimensions."""
+
+    g: Tensor  # the part of the global inducing points u_g, shared by all sequences   []
+    a: Tensor  # the part of the amortised inducing points, one number per sequence     [..., B]
+
+    @staticmethod
+    def zero(like: Tensor) -> "Kl":
+        """No divergence: what deterministic attention over `like` [..., B, T, E] reports."""
+        return Kl(like.new_zeros(()), like.new_zeros(like.shape[:-2]))
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Mean and marginal variance of q(f) for every head, token and value dimension."""
+
+    mean: Tensor  # [..., H, T, V]
+    variance: Tensor  # [..., H, T, V]
+
+
+@dataclass(frozen=True)
+class AttentionOutput:
+    """What an attention layer returns: values like its input, and what they cost in nats."""
+
+    value: Tensor  # [B, T, E], or [S, B, T, E] when samples were asked for
+    kl: Kl
+
+
+@dataclass(frozen=True)
+class ModelOutput:
+    """Outputs of a Transformer before the likelihood, and the KL of each layer."""
+
+    f: Tensor  # [B, C], or [S, B, C] when samples were asked for
+    kl: tuple[Kl, ...]
+
+    @property
+    def kl_g(self) -> Tensor:
+        """Global KL summed over layers, []."""
+        return torch.stack([kl.g for kl in self.kl]).sum()
+
+    @property
+    def kl_a(self) -> Tensor:
+        """Amortised KL summed over layers and averaged over sequences and samples, []."""
+        return torch.stack([kl.a.mean() for kl in self.kl]).sum()
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """A padded batch of graphs. Padding nodes and edges have type -1."""
+
+    nodes: Tensor  # node types                            [B, N] int
+    edges: Tensor  # end points, both directions listed    [B, M, 2] int
+    edge_types: Tensor  # edge types                       [B, M] int
+    identifiers: Tensor  # orthonormal node identifiers    [B, N, P] float
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __getitem__(self, rows: Tensor | slice) -> "Graphs":
+        return Graphs(self.nodes[rows], self.edges[rows], self.edge_types[rows], self.identifiers[rows])
+
+    def to(self, device: torch.device | str) -> "Graphs":
+        """The same graphs on another device."""
+        return Graphs(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
+
+
+Inputs = Tensor | Graphs
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs and their targets, one row each."""
+
+    inputs: Inputs
+    targets: Tensor  # [B] int classes or float values
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same batch on another device."""
+        return Batch(self.inputs.to(device), self.targets.to(device))
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The negative ELBO with its parts kept apart."""
+
+    nll: Tensor  # -E_q[log p(y | F^L)], mean over sequences   []
+    kl_g: Tensor  # []
+    kl_a: Tensor  # []
+    weight_g: float = 0.0
+    weight_a: float = 0.0
+
+    @property
+    def total(self) -> Tensor:
+        """What is minimised."""
+        return self.nll + self.weight_g * self.kl_g + self.weight_a * self.kl_a
+
+
+@dataclass(frozen=True)
+class Classification:
+    """Predicted class probabilities with their uncertainty split in two (all in nats)."""
+
+    probabilities: Tensor  # averaged over samples                              [B, K]
+    expected_entropy: Tensor  # what more data would not remove                 [B]
+    entropy: Tensor = field(init=False)  # of the averaged probabilities        [B]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "entropy", torch.special.entr(self.probabilities).sum(-1))
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """Entropy minus expected entropy: what the model does not know, [B]."""
+        return (self.entropy - self.expected_entropy).clamp_min(0)
+
+    @property
+    def label(self) -> Tensor:
+        """Most probable class, [B]."""
+        return self.probabilities.argmax(-1)
+
+    @property
+    def score(self) -> Tensor:
+        """High where the input looks unfamiliar: the predictive entropy, [B]."""
+        return self.entropy
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Predicted values as an equal mixture of Laplace(f_s, b), one component per sample."""
+
+    samples: Tensor  # f_s              [S, B]
+    scale: Tensor  # b                  []
+
+    @property
+    def mean(self) -> Tensor:
+        """[B]."""
+        return self.samples.mean(0)
+
+    @property
+    def model_variance(self) -> Tensor:
+        """Spread of the samples: what the model does not know, [B]."""
+        return self.samples.var(0, correction=0)
+
+    @property
+    def data_variance(self) -> Tensor:
+        """Variance of the noise, 2 b^2, [B]."""
+        return (2 * self.scale.square()).expand(self.samples.shape[1:])
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of the mixture, [B]."""
+        return self.model_variance + self.data_variance
+
+    @property
+    def score(self) -> Tensor:
+        """High where the input looks unfamiliar: the predictive variance, [B]."""
+        return self.variance
+
+
+Prediction = Classification | Regression

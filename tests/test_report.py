@@ -1,0 +1,445 @@
+"""The report of a made-up run: what it shows, what it leaves out, and that a browser can open it."""
+
+import copy
+import io
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+from sklearn.datasets import load_digits
+
+from sgpa import metrics
+from sgpa.errors import InputError
+from sgpa.report import aggregate, evaluation_table, to_html, to_markdown, to_rich, write_report
+from sgpa.report.curves import history, pool_reliability
+from sgpa.report.findings import findings, verdict
+from sgpa.report.names import labels, shift_name, split_shift
+from sgpa.report.style import LOOKS, looks
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+METHODS = ("mle", "sgpa")
+SEEDS = (0, 1, 2)
+
+
+def record(method: str, metric: str, value: float | None, seed: int = 0, **other: str) -> dict[str, Any]:
+    base = {"dataset": "digits", "augmentation": "", "evaluation": "in-distribution", "shift": ""}
+    return {
+        **base,
+        "attention": "kernel",
+        "method": method,
+        "metric": metric,
+        "value": value,
+        "seed": seed,
+        **other,
+    }
+
+
+def synthetic(methods: tuple[str, ...] = METHODS, seeds: tuple[int, ...] = SEEDS) -> dict[str, Any]:
+    """A test fixture with the shape of a results.json: made-up numbers that say nothing about any method."""
+    rng = np.random.default_rng(0)
+    records: list[dict[str, Any]] = []
+    curves: list[dict[str, Any]] = []
+    digits = load_digits().images[[3, 14, 25, 36]] / 16
+    for rank, method in enumerate(methods):
+        better = 1 - 0.6 * rank / max(len(methods) - 1, 1)
+        for seed in seeds:
+            who = {"dataset": "digits", "attention": "kernel", "method": method, "seed": seed}
+
+            def spread() -> float:
+                return float(1 + 0.04 * rng.normal())
+
+            def measure(strength: int, slope: float, better: float = better) -> dict[str, float]:
+                decay = strength * slope
+                return {
+                    "accuracy": 0.97 - 0.09 * decay + 0.002 * rng.normal(),
+                    "nll": (0.11 + 0.32 * decay * better) * spread(),
+                    "ece": (0.02 + 0.05 * decay * better) * spread(),
+                    "mce": (0.2 + 0.04 * decay * better) * spread(),
+                    "brier": (0.05 + 0.12 * decay * better) * spread(),
+                }
+
+            for name, value in measure(0, 1.0).items():
+                records.append(record(method, name, value, seed))
+            for family, slope in (("digits-noise", 1.0), ("digits-rotation", 0.6)):
+                for strength in range(1, 6):
+                    where = {"evaluation": "robustness", "shift": f"{family}:{strength}"}
+                    for name, value in measure(strength, slope).items():
+                        if name in ("accuracy", "nll", "ece", "brier"):
+                            records.append(record(method, name, value, seed, **where))
+            where = {"evaluation": "ood-detection", "shift": "photo-patches"}
+            records.append(record(method, "auroc", 0.97 - 0.12 * better * spread(), seed, **where))
+            records.append(record(method, "aupr", 0.95 - 0.15 * better * spread(), seed, **where))
+            for shift, sharp in (("", 4.0), ("digits-noise:5", 2.0)):
+                logits = sharp * rng.normal(size=(400, 10)) * (1 + better)
+                p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+                y = np.where(rng.random(400) < 0.2 + 0.7 * p.max(1), p.argmax(1), rng.integers(10, size=400))
+                data = metrics.reliability(p, y).as_dict()
+                curves.append({"kind": "reliability", "shift": shift, **who, "data": data})
+            edges = np.linspace(0, np.log(10), 24)
+            for shift, centre in (("", 0.3), ("photo-patches", 1.9 - 0.8 * better)):
+                count, _ = np.histogram(np.abs(rng.normal(centre, 0.45, 800)), edges)
+                data = {"edges": edges.tolist(), "count": count.tolist()}
+                curves.append({"kind": "entropy", "shift": shift, **who, "data": data})
+            epoch = np.arange(1, 41)
+            fall = np.exp(-epoch / 9)
+            history: dict[str, Any] = {
+                "epoch": epoch.tolist(),
+                "nll": (2.2 * fall + 0.06 * better + 0.01 * rng.random(40)).tolist(),
+                "validation": (0.2 + 2 * fall + 0.02 * rng.random(40)).tolist(),
+            }
+            if method == "sgpa":
+                depth = np.arange(1, 4)
+                layers = fall[:, None] * 60 / depth + 4 / depth
+                history |= {"kl_g": layers.sum(1).tolist(), "kl_a": [None, *(layers[1:].sum(1) / 3).tolist()]}
+                history["layers"] = {
+                    "kl_g": layers.tolist(),
+                    "kl_a": (layers / 3).tolist(),
+                    "variance": (1 + 0.2 * depth - fall[:, None]).tolist(),
+                    "snr": (1 + 6 * (1 - fall[:, None]) / depth).tolist(),
+                    "off_diagonal": (0.1 + 0.5 * (1 - fall[:, None]) / depth).tolist(),
+                }
+            curves.append({"kind": "training", **who, "data": history})
+        shown = []
+        for i, image in enumerate(digits):
+            p = np.full(10, 0.01 + 0.02 * i * (1 - better))
+            p[i] = 0
+            p[i] = 1 - p.sum()
+            entropy = float(-(p * np.log(np.maximum(p, 1e-9))).sum())
+            caption = f"digit, noise {i}"
+            facts = {"entropy": entropy, "mutual_information": entropy / 3}
+            shown.append({"caption": caption, "image": image.tolist(), "probabilities": p.tolist(), **facts})
+        who = {"dataset": "digits", "attention": "kernel", "method": method, "seed": 0}
+        curves.append({"kind": "examples", **who, "data": shown})
+    return {
+        "schema": 1,
+        "title": "Handwritten digits",
+        "summary": "Two small Transformers on the same digits. The numbers on this page are made up.",
+        "records": records,
+        "curves": curves,
+        "run": {
+            "command": "sgpa demo --seeds 3",
+            "recipe": {"task": "digits", "model": {"layers": 3, "width": 64}, "epochs": 40},
+            "versions": {"python": "3.11", "torch": "2.6"},
+            "hardware": "2 cores",
+            "commit": "0123abc",
+            "date": "2024-01-01",
+            "seconds": {"mle": 41.2, "sgpa": 130.0},
+        },
+    }
+
+
+class Page(HTMLParser):
+    """Ids, links, headings and figures of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.headings: list[str] = []
+        self.tags: list[str] = []
+        self.images: list[dict[str, str | None]] = []
+        self._in_heading = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.tags.append(tag)
+        self._in_heading = tag == "h2"
+        self.ids += [v for k, v in attrs if k == "id" and v]
+        self.links += [v for k, v in attrs if k in ("src", "href", "xlink:href", "srcset", "action") and v]
+        if given.get("role") == "img":
+            self.images.append(given)
+
+    def handle_data(self, data: str) -> None:
+        if self._in_heading:
+            self.headings.append(data)
+            self._in_heading = False
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(synthetic(), tmp_path_factory.mktemp("report"))
+
+
+def test_aggregation_by_hand() -> None:
+    cells = aggregate([record("mle", "nll", v, s) for s, v in enumerate((1.0, 2.0, 6.0))])
+    (cell,) = cells.values()
+    assert cell.mean == pytest.approx(3.0)
+    assert cell.error == pytest.approx(np.sqrt((4 + 1 + 9) / 2 / 3))
+    assert cell.n == 3
+
+
+def test_null_and_nan_values_are_left_out() -> None:
+    values = (record("mle", "nll", 1.0, 0), record("mle", "nll", None, 1), record("mle", "nll", np.nan, 2))
+    (cell,) = aggregate(values).values()
+    assert (cell.mean, cell.error, cell.n) == (1.0, None, 1)
+
+
+def test_bad_records_are_named() -> None:
+    with pytest.raises(InputError, match="two values of nll for mle"):
+        aggregate([record("mle", "nll", 1.0), record("mle", "nll", 2.0)])
+    with pytest.raises(InputError, match="lacks seed"):
+        aggregate([{k: v for k, v in record("mle", "nll", 1.0).items() if k != "seed"}])
+
+
+SMALL = [
+    *(record("mle", "accuracy", v, s) for s, v in enumerate((0.90, 0.92))),
+    *(record("sgpa", "accuracy", v, s) for s, v in enumerate((0.80, 0.82))),
+    *(record("sgpa", "nll", v, s) for s, v in enumerate((0.25, 0.25))),
+    record("mle", "nll", 0.5),
+    record("de", "nll", 0.25),
+]
+
+
+def test_markdown_table() -> None:
+    table = evaluation_table(aggregate(SMALL), "in-distribution")
+    assert to_markdown(table).splitlines() == [
+        "| Method | Accuracy (%) ↑ | NLL (nats) ↓ |",
+        "| :-- | --: | --: |",
+        "| MLE | **91.00** ± 1.00 | 0.500 |",
+        "| SGPA | 81.00 ± 1.00 | **0.250** ± 0.000 |",
+        "| Deep ensemble | – | **0.250** |",
+    ]
+
+
+def test_terminal_and_html_tables_hold_the_same_numbers() -> None:
+    table = evaluation_table(aggregate(SMALL), "in-distribution")
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(to_rich(table, "Digits"))
+    rows = str(to_html(table)).replace("\N{NO-BREAK SPACE}", " ")
+    for text in ("91.00", "81.00", "± 1.00", "0.500", "Deep ensemble", "Accuracy (%) ↑", "–"):
+        assert text in console.export_text(clear=False)
+        assert text in rows
+    assert "<strong>91.00</strong>" in rows
+
+
+def test_attention_is_named_only_where_it_differs() -> None:
+    assert labels([("kernel", "mle"), ("kernel", "sgpa")])["kernel", "sgpa"] == "SGPA"
+    assert labels([("kernel", "mle"), ("sdp", "mle")])["sdp", "mle"] == "MLE (dot-product)"
+    assert looks([("kernel", "mle"), ("sdp", "mle")])["sdp", "mle"].hollow
+
+
+def test_looks_differ_without_colour() -> None:
+    for part in ("colour", "marker"):
+        assert len({getattr(look, part) for look in LOOKS.values()}) == len(LOOKS)
+    assert len({(look.marker, look.dash) for look in LOOKS.values()}) == len(LOOKS)
+
+
+def test_shifts_in_words() -> None:
+    assert split_shift("digits-noise:3") == ("digits-noise", 3)
+    assert split_shift("photo-patches") == ("photo-patches", None)
+    assert shift_name("digits-noise:3") == "digits noise, strength 3"
+
+
+def test_pooled_reliability_equals_that_of_all_answers() -> None:
+    rng = np.random.default_rng(0)
+    sets = []
+    for n in (40, 200):
+        logits = 2 * rng.normal(size=(n, 4))
+        sets.append((np.exp(logits) / np.exp(logits).sum(1, keepdims=True), rng.integers(4, size=n)))
+    pooled = pool_reliability([{"data": metrics.reliability(*s).as_dict()} for s in sets])
+    p, y = (np.concatenate(parts) for parts in zip(*sets, strict=True))
+    whole = metrics.reliability(p, y)
+    np.testing.assert_array_equal(pooled.count, whole.count)
+    np.testing.assert_allclose(pooled.accuracy, whole.accuracy)
+    np.testing.assert_allclose(pooled.confidence, whole.confidence)
+
+
+def test_history_skips_nulls_and_uneven_lengths() -> None:
+    seeds = [{"data": {"nll": [1.0, None, 3.0]}}, {"data": {"nll": [3.0, 2.0]}}, {"data": {}}]
+    found = history(seeds, "nll")
+    assert found is not None
+    assert found.mean.tolist() == [2.0, 2.0]
+    assert found.error.tolist() == [1.0, 0.0]
+    assert history([{"data": {"nll": [None, None]}}], "nll") is None
+
+
+def say(*values: tuple[str, list[float]], metric: str = "nll", **where: str) -> str:
+    cells = aggregate([record(m, metric, v, s, **where) for m, vs in values for s, v in enumerate(vs)])
+    found = findings(cells)
+    return " ".join(line for f in found for line in f.lines) + " " + verdict(found, cells)
+
+
+def test_words_follow_the_numbers() -> None:
+    good = say(("mle", [0.5, 0.51]), ("sgpa", [0.2, 0.21]))
+    assert "SGPA has the lower NLL: 0.205 against 0.505 for MLE." in good
+    assert "In 1 comparison with MLE, SGPA is better in 1, worse in 0 and too close to call in 0." in good
+    assert "On the clean test set, SGPA is better in NLL." in good
+    bad = say(("mle", [0.2, 0.21]), ("sgpa", [0.5, 0.51]))
+    assert "MLE has the lower NLL: 0.205 against 0.505 for SGPA." in bad
+    assert "SGPA is better in 0, worse in 1" in bad
+    assert "On the clean test set, MLE is better in NLL." in bad
+    close = say(("mle", [0.2, 0.6]), ("sgpa", [0.3, 0.6]))
+    assert "Too close to call in NLL: 0.400 for MLE, 0.450 for SGPA." in close
+    assert "better in 0, worse in 0 and too close to call in 1" in close
+    assert "MLE and SGPA are level in NLL: 0.200." in say(("mle", [0.2]), ("sgpa", [0.2]))
+    assert "one seed" in say(("mle", [0.2]), ("sgpa", [0.3]))
+    three = say(("mle", [0.2]), ("mcd", [0.1]), ("sgpa", [0.3]))
+    assert "MC dropout has the best NLL: 0.100 against 0.300 for SGPA." in three
+    assert "the best other method, SGPA is better in 0, worse in 1" in three
+    where = {"evaluation": "ood-detection", "shift": "photo-patches"}
+    ood = say(("mle", [0.9]), ("sgpa", [0.8]), metric="auroc", **where)
+    assert "In telling photo patches from test inputs, MLE is better in AUROC." in ood
+
+
+def test_page_has_every_section_and_figure(report: Path) -> None:
+    page = Page(report.read_text("utf-8"))
+    assert page.headings == [
+        "Results",
+        "Calibration",
+        "Robustness",
+        "Unfamiliar inputs",
+        "What it looks like",
+        "Training and collapse",
+        "How to read this",
+        "Provenance",
+    ]
+    stems = {path.stem for path in (report.parent / "figures").glob("*.svg")}
+    assert stems == {
+        "metrics",
+        "reliability",
+        "reliability-digits-noise",
+        "robustness-digits-noise",
+        "robustness-digits-rotation",
+        "entropy-photo-patches",
+        "examples",
+        "training",
+        "layers-kernel-sgpa",
+    }
+    assert stems == {path.stem for path in (report.parent / "figures").glob("*.pdf")}
+    assert len(page.images) == page.tags.count("svg") == page.tags.count("figcaption") == len(stems)
+    assert all(image["aria-label"] for image in page.images)
+    text = report.read_text("utf-8")
+    for word in ("sgpa demo --seeds 3", "0123abc", "2 min 10 s", "&#34;width&#34;: 64", "Mutual information"):
+        assert word in text
+
+
+def test_page_stands_alone(report: Path) -> None:
+    text = report.read_text("utf-8")
+    page = Page(text)
+    assert all(link.startswith(("#", "data:")) for link in page.links)
+    assert not re.search(r"url\((?!#)|@import|<script|<link", text)
+    assert not re.search(r"https?://", re.sub(r'xmlns(:\w+)?="[^"]*"', "", text))
+
+
+def test_ids_are_unique_and_links_resolve(report: Path) -> None:
+    text = report.read_text("utf-8")
+    page = Page(text)
+    assert len(page.ids) == len(set(page.ids))
+    targets = {link[1:] for link in page.links if link.startswith("#")} | set(
+        re.findall(r"url\(#([^)]+)\)", text)
+    )
+    assert targets <= set(page.ids)
+
+
+def test_markdown_report(report: Path) -> None:
+    text = (report.parent / "report.md").read_text("utf-8")
+    assert text.startswith("# Handwritten digits\n")
+    assert "| MLE |" in text
+    assert "Clean test set: NLL (nats) ↓" in text
+    for link in re.findall(r"\]\((figures/[^)]+)\)", text):
+        assert (report.parent / link).exists()
+
+
+def test_same_results_give_the_same_files(report: Path, tmp_path: Path) -> None:
+    again = write_report(synthetic(), tmp_path)
+    assert again.read_text("utf-8") == report.read_text("utf-8")
+    for path in (report.parent / "figures").iterdir():
+        assert path.read_bytes() == (tmp_path / "figures" / path.name).read_bytes()
+
+
+def test_text_is_escaped(tmp_path: Path) -> None:
+    results = synthetic(seeds=(0,))
+    results |= {"title": "<script>alert(1)</script> & more", "curves": []}
+    results["records"] = [
+        r | {"method": "<b>x</b>"} if r["method"] == "mle" else r for r in results["records"]
+    ]
+    text = write_report(results, tmp_path).read_text("utf-8")
+    assert "<script" not in text
+    assert "<b>x" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in text
+
+
+def test_missing_parts_are_left_out(tmp_path: Path) -> None:
+    only = {"schema": 1, "title": "", "summary": "", "records": [record("mle", "nll", 0.3)]}
+    page = Page(write_report(only, tmp_path / "a").read_text("utf-8"))
+    assert page.headings == ["Results", "Calibration", "How to read this"]
+    assert [path.name for path in (tmp_path / "a" / "figures").glob("*.svg")] == ["metrics.svg"]
+
+    results = copy.deepcopy(synthetic())
+    results["records"] = [
+        r for r in results["records"] if not (r["method"] == "mle" and r["metric"] == "ece")
+    ]
+    results["run"] = {"command": "sgpa demo"}
+    for curve in results["curves"]:
+        if curve["kind"] == "training":
+            curve["data"] = {"nll": [None, 1.0, 0.5]}
+    page = Page(write_report(results, tmp_path / "b").read_text("utf-8"))
+    assert "Training and collapse" in page.headings
+    assert not list((tmp_path / "b" / "figures").glob("layers*"))
+    assert "| – |" in (tmp_path / "b" / "report.md").read_text("utf-8")
+
+
+def test_several_tasks_get_their_own_parts(tmp_path: Path) -> None:
+    results = synthetic(seeds=(0,))
+    results["records"] += [r | {"dataset": "letters"} for r in results["records"]]
+    results["records"] += [r | {"attention": "sdp"} for r in results["records"] if r["method"] == "mle"]
+    page = Page(write_report(results, tmp_path).read_text("utf-8"))
+    assert page.headings.count("Robustness") == 2
+    assert {"digits", "letters"} <= set(page.headings)
+    assert len(page.ids) == len(set(page.ids))
+    assert "MLE (dot-product)" in (tmp_path / "report.md").read_text("utf-8")
+
+
+def test_every_method_fits(tmp_path: Path) -> None:
+    page = Page(write_report(synthetic((*LOOKS, "new-method"), (0,)), tmp_path).read_text("utf-8"))
+    assert len(page.images) == 12  # three methods abreast in each figure of examples
+    assert "new-method" in (tmp_path / "report.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [({}, "schema None"), ({"schema": 2}, "schema 2"), ({"schema": 1, "records": []}, "no records")],
+)
+def test_unreadable_results_are_named(results: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=words):
+        write_report(results, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine to open the page with")
+@pytest.mark.parametrize("width", [1280, 500])
+def test_browser_opens_the_page(report: Path, tmp_path: Path, width: int) -> None:
+    picture = tmp_path / "page.png"
+    done = subprocess.run(
+        [
+            str(CHROMIUM),
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--enable-logging=stderr",
+            "--v=0",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            f"--window-size={width},1600",
+            f"--screenshot={picture}",
+            report.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "CONSOLE" not in done.stderr
+    with Image.open(picture) as image:
+        assert image.width == width
+        low, high = image.convert("L").getextrema()
+    assert high - low > 100
