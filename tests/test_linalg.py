@@ -152,6 +152,6 @@ def test_triangular_inverse():
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_require_finite(bad):
-    require_finite(torch.ones(3), lambda: "fine")
+    require_finite(lambda: "fine", torch.ones(3))
     with pytest.raises(NumericalError, match="too large"):
-        require_finite(torch.tensor([1.0, bad]), lambda: "too large")
+        require_finite(lambda: "too large", torch.ones(3), torch.tensor([1.0, bad]))

@@ -72,10 +72,16 @@ class ArdRbfKernel(Kernel):
     presets: ClassVar = {"unit": (0.0, 0.0, 0.0), "authors": (0.0, 0.0, 1.0), "mixing": (0.0, 0.0, 0.0)}
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """K_xy. The squared distance is expanded, so its rounding error is about ε |x/ℓ|²."""
+        """K_xy. The squared distance is expanded, so its rounding error is about ε |x/ℓ|².
+
+        Where x and y are one tensor the distance of a point to itself is exactly zero.
+        """
+        to_itself = x is y
         x, y = self.scale(x), self.scale(y)
         half_x, half_y = 0.5 * x.square().sum(-1, keepdim=True), 0.5 * y.square().sum(-1, keepdim=True)
         exponent = (x @ y.mT - half_x - half_y.mT).clamp_max(0)  # [..., H, T, U]
+        if to_itself:
+            exponent = exponent.masked_fill(torch.eye(x.shape[-2], dtype=torch.bool, device=x.device), 0.0)
         return (exponent + self.log_variance.to(x.dtype).view(-1, 1, 1)).exp()
 
     def diagonal(self, x: Tensor) -> Tensor:

@@ -16,7 +16,12 @@ JITTERS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # relative to each point's own prior v
 Describe = Callable[[tuple[int, ...]], str]  # batch index of a matrix -> where it comes from
 
 
-def cholesky(K: Tensor, name: str, describe: Describe = str, scale: Tensor | None = None) -> Tensor:
+def in_batch(index: tuple[int, ...]) -> str:
+    """Where a matrix of a batch is, when nothing better is known."""
+    return f"matrix {list(index)} of the batch" if index else "the matrix"
+
+
+def cholesky(K: Tensor, name: str, describe: Describe = in_batch, scale: Tensor | None = None) -> Tensor:
     """Lower factor L of K + ε diag(scale) in float64, with the smallest ε of the ladder that works.
 
     `scale` [..., M] is K's own diagonal unless given, so the result scales with the kernel variance.
@@ -29,7 +34,11 @@ def cholesky(K: Tensor, name: str, describe: Describe = str, scale: Tensor | Non
     if recording(K):  # no control flow on values: the smallest jitter, and whoever replays checks the loss
         diagonal = K.diagonal(dim1=-2, dim2=-1) if scale is None else scale.double()
         return torch.linalg.cholesky_ex(K + torch.diag_embed(JITTERS[0] * diagonal))[0]
-    _raise_for(~K.isfinite().all(-1).all(-1), f"{name} has entries that are not finite", describe)
+    _raise_for(
+        ~K.isfinite().all(-1).all(-1),
+        f"{name} has entries that are not finite, which no jitter can mend",
+        describe,
+    )
     scale = K.diagonal(dim1=-2, dim2=-1) if scale is None else scale.double()
     scale = scale + torch.finfo(torch.float32).tiny  # [..., M]
     jitter = torch.full_like(K[..., :1, 0], JITTERS[0])  # [..., 1]
@@ -50,9 +59,9 @@ def triangular_inverse(L: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(L, eye.expand_as(L), upper=False)
 
 
-def require_finite(x: Tensor, message: Callable[[], str]) -> None:
+def require_finite(message: Callable[[], str], *tensors: Tensor) -> None:
     """Raise unless every entry is finite. Skipped while a graph is being compiled or captured."""
-    if not recording(x) and not x.isfinite().all():
+    if not recording(tensors[0]) and not torch.stack([x.isfinite().all() for x in tensors]).all():
         raise NumericalError(message())
 
 

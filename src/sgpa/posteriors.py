@@ -106,7 +106,8 @@ def covariance_kl(s: Tensor, width: int) -> Tensor:
 def sample_marginals(posterior: Posterior, samples: tuple[int, ...] = ()) -> Tensor:
     """f ~ N(mean, diag(variance)): tokens independent of each other, [*samples, ..., H, T, V]."""
     scale = posterior.variance.clamp_min(VARIANCE_FLOOR).sqrt()
-    return posterior.mean + scale * torch.randn(samples + scale.shape, dtype=scale.dtype, device=scale.device)
+    mean = posterior.mean
+    return mean + scale * torch.randn(samples + mean.shape, dtype=mean.dtype, device=mean.device)
 
 
 def sample_jointly(

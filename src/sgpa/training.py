@@ -64,12 +64,12 @@ class Trainer:
         checkpoint = self._path("checkpoint.safetensors")
         if checkpoint is not None and checkpoint.exists():
             note = load_run(checkpoint, model, optimiser, self.fingerprint)
-            self._cut_log(note["epoch"])
         else:
             if self.warm is not None:
                 warm_start(model, self.warm)
             self.method.initialise(model, next(train.batches(INITIAL_BATCH, self.seed)))
             note = {"fingerprint": self.fingerprint, "epoch": 0, "best": None, "best_epoch": 0}
+        self._cut_log(note["epoch"])
         best = self._read_best(note)
         saved = time.monotonic()
         for epoch in range(note["epoch"] + 1, self.optim.epochs + 1):
@@ -112,8 +112,11 @@ class Trainer:
             loss = self.method.loss(model, batch, progress)
             optimiser.zero_grad(set_to_none=True)
             loss.total.backward()
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), self.optim.clip or float("inf"))
+            gradients = [p.grad for p in model.parameters() if p.grad is not None]
+            norm = torch.nn.utils.get_total_norm(gradients)
             self._require_finite(model, loss, norm, step)
+            if self.optim.clip is not None:
+                torch.nn.utils.clip_grads_with_norm_(model.parameters(), self.optim.clip, norm)
             optimiser.step()
             sums += len(batch) * torch.stack([loss.nll.detach(), loss.kl_g.detach(), loss.kl_a.detach()])
         nll, kl_g, kl_a = (sums / len(train)).tolist()

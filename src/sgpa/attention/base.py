@@ -77,17 +77,25 @@ class Attention(nn.Module):
     ) -> AttentionOutput:
         """Attend. With `samples=S` the value is [S, B, T, E], the draws independent over S."""
         check_inputs(x, key_padding_mask, self.embed_dim, self.name)
+        if samples is not None and samples < 1:
+            raise InputError(f"{self.name}: samples={samples}, at least one is needed")
         x = mask_tokens(x, key_padding_mask)  # makes v_a = x W_v zero at padding: see posteriors.py
-        moments = self.moments(x, key_padding_mask, state)
+        if self.stochastic:  # variance and KL are differences of nearly equal terms: no low precision
+            with torch.autocast(x.device.type, enabled=False):
+                moments = self.moments(x.to(self.W_v.weight.dtype), key_padding_mask, state)
+        else:
+            moments = self.moments(x, key_padding_mask, state)
         F = self.draw(moments, () if samples is None else (samples,))
         value = self.dropout(self.W_o(merge_heads(F)))  # [*S, B, T, E]
         value = mask_tokens(value, key_padding_mask)
-        require_finite(value, self.overflow_message)
+        require_finite(lambda: self.overflow_message(x), value, moments.kl.g, moments.kl.a)
         return AttentionOutput(value, moments.kl)
 
-    def overflow_message(self) -> str:
-        """What to say when the output is not finite."""
-        return f"{self.name}: the attention output is not finite; lower the learning rate or check the inputs"
+    def overflow_message(self, x: Tensor) -> str:
+        """What to say when the output for x is not finite."""
+        if not x.isfinite().all():
+            return f"{self.name}: its input x has entries that are NaN or infinite"
+        return f"{self.name}: the attention output is not finite; lower the learning rate"
 
     def heads(self, x: Tensor, W: nn.Linear) -> Tensor:
         """x W, cut into heads: [B, T, E] -> [B, H, T, D]."""
@@ -112,6 +120,8 @@ def check_inputs(x: Tensor, padding: Tensor | None, width: int, name: str) -> No
     """One clear line for what people get wrong most often."""
     if x.ndim != 3 or x.shape[-1] != width:
         raise InputError(f"{name}: expected x of shape [B, T, {width}], got {list(x.shape)}")
+    if not x.is_floating_point():
+        raise InputError(f"{name}: expected floating-point x, got {x.dtype}")
     if x.shape[1] == 0:
         raise InputError(f"{name}: the sequences have no token (T = 0)")
     if padding is None:

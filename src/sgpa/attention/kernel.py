@@ -34,10 +34,12 @@ class KernelProjections(Attention):
         k = self.heads(x, self.W_qk)
         return (k if self.W_q is None else self.heads(x, self.W_q)), k
 
-    def overflow_message(self) -> str:
-        """Name the matrix: only the Gram matrix can overflow."""
+    def overflow_message(self, x: Tensor) -> str:
+        """Name the matrix: with a finite input, only the Gram matrix can overflow."""
+        if not x.isfinite().all():
+            return super().overflow_message(x)
         return (
-            f"{self.name}: the attention output is not finite because K_qk overflowed "
+            f"{self.name}: the attention output or its KL is not finite because K_qk overflowed "
             f"(largest kernel variance {self.kernel.log_variance.exp().max().item():.3g}, smallest "
             f"length-scale {self.kernel.log_lengthscale.exp().min().item():.3g}, no jitter involved); "
             "lower the learning rate, raise the length-scales or use ArdRbfKernel, which is bounded"

@@ -14,7 +14,7 @@ class SampledAttention(KernelProjections):
 
     def place_in_batch(self, index: tuple[int, ...]) -> str:
         """Where matrix [b, h] of this layer is, in words."""
-        return f"{self.name}, sequence {index[0] + 1}, head {index[1] + 1}"
+        return f"{self.name}, sequence {index[0]} of the batch, head {index[1] + 1}"
 
     def draw(self, moments: Moments, samples: tuple[int, ...]) -> Tensor:
         """F ~ q(F), from the marginals or, where `joint`, from the full covariance."""

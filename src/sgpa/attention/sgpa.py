@@ -124,15 +124,14 @@ class DecoupledSgpa(SampledAttention):
         Locations far from all data have K_qg near 0: they neither reduce the variance nor receive a
         gradient. Starting on data avoids that.
         """
-        wanted = self.num_heads * self.num_global
+        if tokens.ndim != 2 or tokens.shape[-1] != self.embed_dim:
+            raise InputError(f"{self.name}: expected tokens [N, {self.embed_dim}], got {list(tokens.shape)}")
         if len(tokens) < self.num_global:
             raise InputError(
                 f"{self.name}: {len(tokens)} tokens are too few to place {self.num_global} inducing points"
             )
-        rows = torch.cat([torch.randperm(len(tokens)) for _ in range(math.ceil(wanted / len(tokens)))])[
-            :wanted
-        ]
-        self.Z_g.copy_(tokens[rows.to(tokens.device)].view_as(self.Z_g))
+        rows = [torch.randperm(len(tokens))[: self.num_global] for _ in range(self.num_heads)]
+        self.Z_g.copy_(tokens[torch.stack(rows).to(tokens.device)])
 
     def global_keys(self, features: Tensor) -> Tensor:
         """k_g = G(Z_g) W_qk for each head: [H, M, E] -> [H, M, D]."""
@@ -165,7 +164,9 @@ class DecoupledSgpa(SampledAttention):
         del padding  # x is zero there, hence v_a is
         if state is None:
             state = self.global_state()
-        assert isinstance(state, GlobalState)
+        shape = (self.num_heads, self.num_global, self.head_width)
+        if not isinstance(state, GlobalState) or state.k_g.shape != shape:
+            raise InputError(f"{self.name}: the state given is not one of this layer's (global keys {shape})")
         terms = self.terms(x, state)
         posterior, kl_a = self.condition(terms, state)
         kl = Kl(state.kl, kl_a.sum(-1))
@@ -225,9 +226,14 @@ def global_states(layers: Sequence[DecoupledSgpa], features: Sequence[Tensor]) -
     K_gg = torch.stack([layer.kernel(k.double(), k.double()) for layer, k in zip(layers, k_g, strict=True)])
     L = cholesky(K_gg, "K_gg", lambda at: f"{layers[at[0]].name}, head {at[1] + 1}")  # [L, H, M, M]
     L_inv = triangular_inverse(L)
-    s_g = torch.stack([layer.s_factor().double() for layer in layers])  # [L, H, V, M, M]
-    if not layers[0].whitened:
-        s_g = L_inv.unsqueeze(-3) @ s_g
+    s_g = torch.stack(
+        [
+            layer.s_factor().double()
+            if layer.whitened
+            else L_inv[i].unsqueeze(-3) @ layer.s_factor().double()
+            for i, layer in enumerate(layers)
+        ]
+    )  # [L, H, V, M, M]
     v_g = torch.stack([layer.v_g for layer in layers])  # [L, H, M, V]
     kl = orthogonal_kl_g(L, v_g.double(), s_g).sum(-1)  # [L]
     dtype = v_g.dtype

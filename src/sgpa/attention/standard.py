@@ -71,8 +71,6 @@ class StandardSgpa(SampledAttention):
         L_inv = triangular_inverse(L)
         if not self.whitened:
             s = L_inv.unsqueeze(-3) @ s
-            if padding is not None:
-                s = torch.where((pad | pad.mT).unsqueeze(2), eye, s)
         A = whiten(L_inv, K_kq)  # [B, H, T, T]
         kqq = self.kernel.diagonal(q.double())
         posterior = standard_posterior(kqq, K_qk.double(), A, v.double(), s)

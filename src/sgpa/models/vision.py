@@ -26,6 +26,6 @@ class PatchEmbedding(nn.Module):
             raise InputError(f"expected images of shape [B, {c}, {size}, {size}], got {shape}")
         if not images.is_floating_point():
             raise InputError(f"expected floating-point images, got {images.dtype}; scale and normalise them")
-        require_finite(images, lambda: "the images have pixels that are NaN or infinite; clean them first")
+        require_finite(lambda: "the images have pixels that are NaN or infinite; clean them first", images)
         tokens = self.project(images).flatten(2).mT  # [B, T, E]
         return self.dropout(tokens + self.positions), None
