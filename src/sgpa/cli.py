@@ -37,6 +37,7 @@ def demo(
     ),
     seeds: Seeds = 3,
     epochs: Annotated[float, typer.Option(min=0.01, help="Multiply all training times by this.")] = 1.0,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; one per core by default.")] = None,
 ) -> None:
     """Train kernel-MLE and SGPA on embedded digits, compare them, and write a report.
 
@@ -46,16 +47,14 @@ def demo(
 
     from sgpa import demo as job
     from sgpa.recipes.demo import DIGITS, scaled
-    from sgpa.report import aggregate, evaluation_table, to_rich, write_report
+    from sgpa.report import aggregate, headline, to_rich, write_report
 
     recipe = replace(scaled(DIGITS, epochs), seeds=seeds)
     command = " ".join(["sgpa", *sys.argv[1:]])
     with ProgressBars() as bars:
-        results = job.run(recipe, out, bars.announce, command)
+        results = job.run(recipe, out, bars.announce, workers=workers, command=command)
     page = write_report(results, out)
-    cells = aggregate(results["records"])
-    for evaluation in ("in-distribution", "robustness", "ood-detection"):
-        Console().print(to_rich(evaluation_table(cells, evaluation), evaluation.capitalize()))
+    Console().print(to_rich(headline(aggregate(results["records"])), results["title"]))
     typer.echo(f"Report: {page}\nNumbers: {out / 'results.json'}")
 
 

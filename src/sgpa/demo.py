@@ -1,60 +1,54 @@
-"""The main job: kernel-MLE against SGPA on embedded digits, from nothing to a report."""
+"""The main job: kernel-MLE against SGPA on embedded digits, from nothing to a results file."""
 
-import platform
-import subprocess
-import time
+import multiprocessing
+import os
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from queue import Empty, Queue
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sgpa import __version__
 from sgpa.data import Dataset, Splits, digits
 from sgpa.evaluation import Results, Subject, evaluate_classifier
 from sgpa.files import write_json
 from sgpa.methods import Method
 from sgpa.models import Transformer
 from sgpa.optim import OptimConfig
+from sgpa.provenance import provenance
 from sgpa.recipes import Recipe
 from sgpa.training import Trainer, read_log
 from sgpa.types import Classification
 
 Announce = Callable[[str, int, int, str], None]  # run, epochs done, epochs in all, what to show
 OUTSIDE = "photo-patches"
+METHODS = ("sgpa", "mle")  # the longer one first, so that workers finish together
 
 
-def run(recipe: Recipe, directory: Path, announce: Announce, command: str = "sgpa demo") -> dict[str, Any]:
+def run(
+    recipe: Recipe,
+    directory: Path,
+    announce: Announce,
+    *,
+    workers: int | None = None,
+    command: str = "sgpa demo",
+) -> dict[str, Any]:
     """Train and evaluate both methods for every seed; returns and writes the results.
 
-    Runs that are finished in `directory` are taken from there, one that was stopped goes on.
+    A method and a seed make a cell; cells run side by side in `workers` processes, by default one per
+    core. What is finished in `directory` is taken from there, what was stopped goes on.
     """
+    cells = [(method, seed) for seed in range(recipe.seeds) for method in METHODS]
+    workers = min(workers or os.cpu_count() or 1, len(cells))
+    if workers == 1:
+        found = [cell(recipe, directory, announce, *each) for each in cells]
+    else:
+        found = _in_parallel(recipe, directory, announce, cells, workers)
     splits = digits.load()
-    outside = digits.photo_patches()
-    results, seconds = Results(), {"mle": 0.0, "sgpa": 0.0}
-    for seed in range(recipe.seeds):
-        started = time.monotonic()
-        fit = partial(_fit, recipe, splits, seed, directory, announce)
-        mle = fit("mle", recipe.mle, recipe.optim, None)
-        seconds["mle"] += time.monotonic() - started
-        started = time.monotonic()
-        warm = fit("warm-start", recipe.mle, recipe.warm, None).state_dict()
-        sgpa = fit("sgpa", recipe.sgpa, recipe.sgpa_optim, warm)
-        seconds["sgpa"] += time.monotonic() - started
-        for method, model in (("mle", mle), ("sgpa", sgpa)):
-            subject = Subject("digits", "kernel", method, seed)
-            found = evaluate_classifier(
-                model, subject, splits.test, shifts=_shifts(splits.test), outside={OUTSIDE: outside}
-            )
-            found.draw(subject, "training", "", _history(directory / f"{method}-{seed}" / "log.jsonl"))
-            if seed == 0:
-                found.draw(subject, "examples", "", _examples(model, splits.test, outside))
-            results.records += found.records
-            results.curves += found.curves
     saved = {
         "schema": 1,
         "title": "Handwritten digits: does the model know when it does not know?",
@@ -64,12 +58,61 @@ def run(recipe: Recipe, directory: Path, announce: Announce, command: str = "sgp
             f"Both are tested on {len(splits.test)} clean digits, on noisy and rotated ones, and on patches "
             "of photographs."
         ),
-        "records": results.records,
-        "curves": results.curves,
-        "run": {"command": command, "recipe": asdict(recipe), "seconds": seconds, **provenance()},
+        "records": [record for results in found for record in results.records],
+        "curves": [curve for results in found for curve in results.curves],
+        "run": {
+            "command": command,
+            "recipe": asdict(recipe),
+            "seconds": {method: _seconds(directory, method) / recipe.seeds for method in METHODS},
+            **provenance(),
+        },
     }
     write_json(directory / "results.json", saved)
     return saved
+
+
+def cell(recipe: Recipe, directory: Path, announce: Announce, name: str, seed: int) -> Results:
+    """Train and evaluate one method with one seed."""
+    splits, outside = digits.load(), digits.photo_patches()
+    fit = partial(_fit, recipe, splits, seed, directory, announce)
+    if name == "mle":
+        model = fit("mle", recipe.mle, recipe.optim, None)
+    else:
+        warm = fit("warm-start", recipe.mle, recipe.warm, None).state_dict()
+        model = fit("sgpa", recipe.sgpa, recipe.sgpa_optim, warm)
+    subject = Subject("digits", "kernel", name, seed)
+    shifts = _shifts(splits.test)
+    results = evaluate_classifier(model, subject, splits.test, shifts=shifts, outside={OUTSIDE: outside})
+    results.draw(subject, "training", "", _history(directory / f"{name}-{seed}" / "log.jsonl"))
+    if seed == 0:
+        results.draw(subject, "examples", "", _examples(model, splits.test, outside))
+    return results
+
+
+def _in_parallel(
+    recipe: Recipe, directory: Path, announce: Announce, cells: list[tuple[str, int]], workers: int
+) -> list[Results]:
+    context = multiprocessing.get_context("spawn")
+    with (
+        context.Manager() as manager,
+        ProcessPoolExecutor(workers, context, torch.set_num_threads, (1,)) as pool,
+    ):
+        news: Queue[tuple[str, int, int, str]] = manager.Queue()
+        tell = partial(_put, news)
+        futures = [pool.submit(cell, recipe, directory, tell, *each) for each in cells]
+        pending = set(futures)
+        while pending:
+            pending = wait(pending, timeout=0.2).not_done
+            try:
+                while True:
+                    announce(*news.get_nowait())
+            except Empty:
+                pass
+        return [future.result() for future in futures]
+
+
+def _put(news: "Queue[tuple[str, int, int, str]]", *line: Any) -> None:
+    news.put(line)
 
 
 def _fit(
@@ -90,7 +133,7 @@ def _fit(
         announce(label, line["epoch"], optim.epochs, f"nll {line['nll']:.3f}{kl}")
 
     announce(label, 0, optim.epochs, "")
-    trainer = Trainer(
+    model = Trainer(
         method=method,
         config=recipe.model,
         optim=optim,
@@ -100,9 +143,8 @@ def _fit(
         directory=directory / f"{name}-{seed}",
         warm=warm,
         report=tell,
-    )
-    model = trainer.fit()
-    announce(label, optim.epochs, optim.epochs, "done")
+    ).fit()
+    announce(label, optim.epochs, optim.epochs, "trained")
     return model
 
 
@@ -114,6 +156,13 @@ def _shifts(test: Dataset) -> dict[str, Callable[[], Dataset]]:
     }
 
 
+def _seconds(directory: Path, method: str) -> float:
+    """Training time of all seeds, SGPA's warm start included, from the logs: a resumed run counts whole."""
+    names = ("warm-start", "sgpa") if method == "sgpa" else ("mle",)
+    logs = [log for name in names for log in directory.glob(f"{name}-*/log.jsonl")]
+    return sum(line["seconds"] for log in logs for line in read_log(log))
+
+
 def _history(log: Path) -> dict[str, Any]:
     """A log as columns; what is measured every few epochs only is null in between."""
     lines = list(read_log(log))
@@ -121,10 +170,7 @@ def _history(log: Path) -> dict[str, Any]:
     depth = max((len(found) for found in layers if found), default=0)
     names = ("kl_g", "kl_a", "variance", "snr", "off_diagonal")
     return {
-        "epoch": [line["epoch"] for line in lines],
-        "nll": [line["nll"] for line in lines],
-        "kl_g": [line["kl_g"] for line in lines],
-        "kl_a": [line["kl_a"] for line in lines],
+        **{key: [line[key] for line in lines] for key in ("epoch", "nll", "kl_g", "kl_a")},
         "validation": [line.get("validation", {}).get("nll") for line in lines],
         "layers": {
             name: [[layer[name] for layer in found] if found else [None] * depth for found in layers]
@@ -155,21 +201,3 @@ def _examples(model: Transformer, test: Dataset, outside: Tensor) -> list[dict[s
         }
         for i, caption in enumerate(shown)
     ]
-
-
-def provenance() -> dict[str, Any]:
-    """Where and with what a run was made."""
-    git = ["git", "describe", "--always", "--dirty"]
-    try:
-        commit = subprocess.run(
-            git, capture_output=True, text=True, check=True, cwd=Path(__file__).parent
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        commit = "unknown"
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine() + " CPU"
-    return {
-        "versions": {"sgpa": __version__, "python": platform.python_version(), "torch": torch.__version__},
-        "hardware": f"{device}, {torch.get_num_threads()} threads",
-        "commit": commit,
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-    }

@@ -60,7 +60,7 @@ class Trainer:
         for data in (train, validation):
             model.likelihood.check(data.targets, model.config.outputs)
         parameters = [p for p in model.parameters() if p.requires_grad]
-        optimiser = torch.optim.Adam(parameters, lr=self.optim.lr)
+        optimiser = torch.optim.Adam(parameters, lr=self.optim.lr, fused=True)
         checkpoint = self._path("checkpoint.safetensors")
         if checkpoint is not None and checkpoint.exists():
             note = load_run(checkpoint, model, optimiser, self.fingerprint)

@@ -21,10 +21,10 @@ DIGITS = Recipe(
         outputs=10,
     ),
     mle=Mle(attention=KernelAttentionConfig(kernel=KERNEL)),
-    optim=OptimConfig(epochs=200, batch_size=50, lr=3e-3, select="nll"),
+    optim=OptimConfig(epochs=150, batch_size=50, lr=3e-3, select="nll"),
     sgpa=Sgpa(attention=SgpaConfig(kernel=KERNEL, num_global=8), kl=KlWeights(g="1/N", a="1/N")),
-    warm=OptimConfig(epochs=80, batch_size=50, lr=3e-3, select="nll"),
-    sgpa_optim=OptimConfig(epochs=120, batch_size=50, lr=3e-3, select="nll"),
+    warm=OptimConfig(epochs=60, batch_size=50, lr=3e-3, select="nll"),
+    sgpa_optim=OptimConfig(epochs=90, batch_size=50, lr=3e-3, select="nll"),
 )
 
 

@@ -1,6 +1,7 @@
 """Reports of saved results: tables, figures and a page. Reads numbers, never a model."""
 
 from sgpa.report.page import write_report
+from sgpa.report.sections import headline
 from sgpa.report.tables import (
     Cell,
     Column,
@@ -20,6 +21,7 @@ __all__ = [
     "Table",
     "aggregate",
     "evaluation_table",
+    "headline",
     "make_table",
     "tasks",
     "to_html",

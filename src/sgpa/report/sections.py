@@ -70,8 +70,8 @@ def _among(keys: Sequence[Key] | Mapping[Key, Any]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 
-def overview(cells: Cells) -> Section:
-    """The main table: clean, strongest shifts and detection side by side, and the clean metrics as bars."""
+def headline(cells: Cells) -> Table:
+    """The main table: clean, strongest shifts and detection side by side."""
     columns = [Column(CLEAN, "", name, "Clean test set") for name in HEADLINE]
     for shift in strongest(cells):
         group = sentence_case(shift_name(shift))
@@ -79,8 +79,13 @@ def overview(cells: Cells) -> Section:
     for column in columns_of(cells, DETECTION):
         if column.metric == "auroc":
             columns.append(Column(DETECTION, column.shift, "auroc", f"Detecting {shift_name(column.shift)}"))
+    return make_table(cells, columns)
+
+
+def overview(cells: Cells) -> Section:
+    """The main table, and the clean metrics as bars."""
     section = Section("results", "Results", "")
-    table = make_table(cells, columns)
+    table = headline(cells)
     if table.rows:
         section.tables.append(
             Titled("Mean over seeds ± one standard error; the best of each column is bold.", table)

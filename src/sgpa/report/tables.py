@@ -173,20 +173,24 @@ def to_markdown(table: Table) -> str:
 
 
 def to_rich(table: Table, title: str | None = None) -> RichTable:
-    """The same table for a terminal."""
+    """The same table for a terminal, which is narrow: a line per metric and a column per method."""
     names = labels(table.rows)
     shown = RichTable(title=title, title_justify="left")
-    shown.add_column("Method")
+    for heading in ("", "", *names.values()):
+        shown.add_column(rich_escape(heading), justify="right" if heading else "left")
+    group = None
     for column in table.columns:
-        shown.add_column(rich_escape(_flat_heading(column)), justify="right")
-    best = {column: table.best(column) for column in table.columns}
-    for row in table.rows:
+        best = table.best(column)
         texts = []
-        for column in table.columns:
+        for row in table.rows:
             value, error = _parts(table, row, column)
-            value = f"[bold]{value}[/bold]" if row in best[column] else value
+            value = f"[bold]{value}[/bold]" if row in best else value
             texts.append(" ".join(filter(None, (value, f"[dim]{error}[/dim]" if error else ""))) or MISSING)
-        shown.add_row(rich_escape(names[row]), *texts)
+        if column.group != group and group is not None:
+            shown.add_section()
+        heading = "" if column.group == group else rich_escape(column.group)
+        shown.add_row(heading, rich_escape(column.heading), *texts)
+        group = column.group
     return shown
 
 

@@ -1,0 +1,36 @@
+"""Where, when and with what a run was made: the facts that let a stranger trust or repeat it."""
+
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def provenance() -> dict[str, Any]:
+    """Versions, hardware, commit and date."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()} CPU"
+    return {
+        "versions": {
+            "sgpa": version("sgpa"),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
+        "hardware": device,
+        "commit": _commit(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def _commit() -> str:
+    """The commit of the source tree, or 'unknown' where the package was installed without one."""
+    command = ["git", "describe", "--always", "--dirty"]
+    here = Path(__file__).parent
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=here)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
