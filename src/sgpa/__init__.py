@@ -8,8 +8,9 @@ from sgpa.attention import (
     StandardSgpa,
 )
 from sgpa.errors import CheckpointError, ConfigError, InputError, NumericalError, SgpaError
+from sgpa.fit import fit
 from sgpa.kernels import ArdRbfKernel, ExponentialKernel
-from sgpa.models import ModelConfig, Transformer
+from sgpa.models import GraphConfig, ModelConfig, PatchConfig, TokenConfig, Transformer
 from sgpa.types import Classification, Regression
 
 __version__ = "0.1.0"
@@ -24,14 +25,18 @@ __all__ = [
     "ConfigError",
     "DotProductAttention",
     "ExponentialKernel",
+    "GraphConfig",
     "InputError",
     "KernelAttention",
     "ModelConfig",
     "NumericalError",
     "OrthogonalSgpa",
+    "PatchConfig",
     "Regression",
     "SgpaError",
     "StandardSgpa",
+    "TokenConfig",
     "Transformer",
+    "fit",
     "load",
 ]

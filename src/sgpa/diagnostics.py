@@ -17,8 +17,8 @@ from sgpa.types import Inputs
 class LayerDiagnostics:
     """Numbers of one layer on one batch; None where they have no meaning."""
 
-    kl_g: float  # nats, global part: 0 means q(u_g) is the prior
-    kl_a: float  # nats per sequence, amortised part: 0 means attention carries nothing
+    kl_g: float | None  # nats, global part: 0 means q(u_g) is the prior
+    kl_a: float | None  # nats per sequence, amortised part: 0 means attention carries nothing
     variance: float | None  # σ_f², mean over heads
     snr: float | None  # root mean square of the mean over that of the noise
     off_diagonal: float  # share of attention weight that goes to other tokens, 0 to 1
@@ -36,8 +36,8 @@ def diagnose(model: Transformer, inputs: Inputs) -> list[LayerDiagnostics]:
             kernel = layer.attention.kernel if isinstance(layer.attention, KernelProjections) else None
             found.append(
                 LayerDiagnostics(
-                    kl_g=out.kl.g.item(),
-                    kl_a=out.kl.a.mean().item(),
+                    kl_g=out.kl.g.item() if layer.attention.stochastic else None,
+                    kl_a=out.kl.a.mean().item() if layer.attention.stochastic else None,
                     variance=None if kernel is None else kernel.log_variance.exp().mean().item(),
                     snr=_signal_to_noise(moments, padding),
                     off_diagonal=_off_diagonal(moments.weights, padding),

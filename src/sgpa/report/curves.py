@@ -90,4 +90,5 @@ def history(curves: Iterable[Curve], name: str, *, layers: bool = False) -> Hist
     mean = np.where(n > 0, np.nan_to_num(stack).sum(0) / np.maximum(n, 1), np.nan)
     spread = np.where(np.isfinite(stack), stack - mean, 0.0)
     error = np.sqrt(np.square(spread).sum(0) / np.maximum(n - 1, 1) / np.maximum(n, 1))
-    return History(found[0][0][:length], mean, error)
+    seen = n.reshape(length, -1).any(-1)  # epochs at which it was measured: only those make a line
+    return History(found[0][0][:length][seen], mean[seen], error[seen])

@@ -221,7 +221,8 @@ def training(curves: Sequence[Curve]) -> Section:
         "training",
         "Training and collapse",
         "A variational layer has collapsed when its KL falls to zero: its posterior is then the prior and "
-        "the layer carries nothing. A healthy layer keeps its KL above zero and its signal above its noise.",
+        "the layer carries nothing. A healthy layer keeps its KL and its signal-to-noise ratio away from "
+        "zero; the noise of single tokens averages out.",
     )
     groups = select(curves, "training")
     if diagnostics.training_histories(groups):

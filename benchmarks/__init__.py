@@ -1,0 +1,1 @@
+"""Measurements: ratios against baselines timed in the same run."""

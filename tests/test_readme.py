@@ -1,0 +1,25 @@
+"""The README's Python runs as printed."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.S)
+
+
+def test_there_is_code_to_run():
+    assert len(BLOCKS) >= 2
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_the_code_runs(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_layer_fits_in_ten_lines():
+    layer = next(block for block in BLOCKS if "OrthogonalSgpa" in block)
+    lines = [line for line in layer.splitlines() if line.strip() and not line.startswith("#")]
+    assert len(lines) <= 10
