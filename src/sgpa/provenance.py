@@ -3,7 +3,7 @@
 import platform
 import subprocess
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ def provenance() -> dict[str, Any]:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()} CPU"
     return {
         "versions": {
-            "sgpa": version("sgpa"),
+            "sgpa": _version(),
             "python": platform.python_version(),
             "torch": torch.__version__,
         },
@@ -23,6 +23,13 @@ def provenance() -> dict[str, Any]:
         "commit": _commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
+
+
+def _version() -> str:
+    try:
+        return version("sgpa")
+    except PackageNotFoundError:  # used from a source tree that was never installed
+        return "source"
 
 
 def _commit() -> str:
