@@ -1,5 +1,6 @@
 """Where, when and with what a run was made: the facts that let a stranger trust or repeat it."""
 
+import os
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -12,14 +13,13 @@ import torch
 
 def provenance() -> dict[str, Any]:
     """Versions, hardware, commit and date."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()} CPU"
     return {
         "versions": {
             "sgpa": _version(),
             "python": platform.python_version(),
             "torch": torch.__version__,
         },
-        "hardware": device,
+        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else _cpu(),
         "commit": _commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
@@ -30,6 +30,14 @@ def _version() -> str:
         return version("sgpa")
     except PackageNotFoundError:  # used from a source tree that was never installed
         return "source"
+
+
+def _cpu() -> str:
+    """Model and number of cores, as far as the system tells."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{models[0] if models else platform.processor() or platform.machine()}, {os.cpu_count()} cores"
 
 
 def _commit() -> str:

@@ -223,7 +223,7 @@ class ChengBootsSgpa(DecoupledSgpa):
 def global_states(layers: Sequence[DecoupledSgpa], features: Sequence[Tensor]) -> tuple[GlobalState, ...]:
     """The states of layers of one shape, from G_phi(Z_g) of each, in float64 and batched over layers."""
     k_g = [layer.global_keys(g) for layer, g in zip(layers, features, strict=True)]  # L times [H, M, D]
-    K_gg = torch.stack([layer.kernel(k.double(), k.double()) for layer, k in zip(layers, k_g, strict=True)])
+    K_gg = torch.stack([layer.kernel(k := g.double(), k) for layer, g in zip(layers, k_g, strict=True)])
     L = cholesky(K_gg, "K_gg", lambda at: f"{layers[at[0]].name}, head {at[1] + 1}")  # [L, H, M, M]
     L_inv = triangular_inverse(L)
     s_g = torch.stack(

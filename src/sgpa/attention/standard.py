@@ -55,12 +55,12 @@ class StandardSgpa(SampledAttention):
         return (rows.transpose(1, 2).tril(-1) + torch.diag_embed(diagonal)).unsqueeze(2)
 
     def moments(self, x: Tensor, padding: Tensor | None, state: object = None) -> Moments:
-        """Posterior and KL; padded keys become independent points that nothing correlates with."""
+        """Posterior and KL in float64; padded keys become points that nothing correlates with."""
         del state
-        q, k = self.queries_keys(x)
-        v = self.heads(x, self.W_v)  # [B, H, T, V]
-        K_qk, K_kk = self.kernel(q, k), self.kernel(k.double(), k.double())  # [B, H, T, T]
-        K_kq, s = self.kernel(k.double(), q.double()), self.s_factor(x).double()
+        q, k = (points.double() for points in self.queries_keys(x))  # [B, H, T, D]
+        v = self.heads(x, self.W_v).double()  # [B, H, T, V]
+        K_qk, K_kk = self.kernel(q, k), self.kernel(k, k)  # [B, H, T, T]
+        K_kq, s = K_qk.mT, self.s_factor(x).double()
         if padding is not None:
             pad = padding[:, None, :, None]  # [B, 1, T, 1]
             eye = torch.eye(x.shape[1], dtype=K_kk.dtype, device=x.device)
@@ -72,15 +72,15 @@ class StandardSgpa(SampledAttention):
         if not self.whitened:
             s = L_inv.unsqueeze(-3) @ s
         A = whiten(L_inv, K_kq)  # [B, H, T, T]
-        kqq = self.kernel.diagonal(q.double())
-        posterior = standard_posterior(kqq, K_qk.double(), A, v.double(), s)
-        kl = standard_kl(L @ (L.mT @ v.double()), v.double(), s).sum(-1)  # [B]
+        kqq = self.kernel.diagonal(q)  # [B, H, T]
+        posterior = standard_posterior(kqq, K_qk, A, v, s)
+        kl = standard_kl(L @ (L.mT @ v), v, s).sum(-1)  # [B]
         L_c = None
         if self.joint:
-            K_qq = self.kernel(q.double(), q.double())
+            K_qq = self.kernel(q, q)
             L_c = cholesky(K_qq - A.mT @ A, "K_qq - Q_qq", self.place_in_batch, kqq).to(x.dtype)
         return Moments(
-            K_qk,
+            K_qk.to(x.dtype),
             posterior.mean.to(x.dtype),
             Kl(x.new_zeros(()), kl.to(x.dtype)),
             posterior.variance.to(x.dtype),
