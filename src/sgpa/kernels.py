@@ -57,6 +57,10 @@ class Kernel(nn.Module):
         """x / ℓ in the precision of x."""
         return x * (-self.log_lengthscale.to(x.dtype)).exp().unsqueeze(-2)  # [..., H, T, D]
 
+    def gram(self, x: Tensor) -> Tensor:
+        """K_xx, [..., H, T, T]."""
+        return self(x, x)
+
     def diagonal(self, x: Tensor) -> Tensor:
         """K(x_t, x_t), [..., H, T]."""
         raise NotImplementedError

@@ -65,6 +65,14 @@ def require_finite(message: Callable[[], str], *tensors: Tensor) -> None:
         raise NumericalError(message())
 
 
+def full_precision(x: Tensor) -> torch.autocast:
+    """A block in which autocast does not lower the precision of operations on x's device.
+
+    Variances and KL are differences of nearly equal terms; bfloat16 would leave nothing of them.
+    """
+    return torch.autocast(x.device.type, enabled=False)
+
+
 def recording(x: Tensor) -> bool:
     """Whether operations on x are being compiled or captured rather than run."""
     return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())

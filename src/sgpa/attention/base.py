@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from sgpa.errors import InputError, check_fields
-from sgpa.linalg import recording, require_finite
+from sgpa.linalg import full_precision, recording, require_finite
 from sgpa.types import AttentionOutput, Kl, Posterior
 
 
@@ -80,8 +80,8 @@ class Attention(nn.Module):
         if samples is not None and samples < 1:
             raise InputError(f"{self.name}: samples={samples}, at least one is needed")
         x = mask_tokens(x, key_padding_mask)  # makes v_a = x W_v zero at padding: see posteriors.py
-        if self.stochastic:  # variance and KL are differences of nearly equal terms: no low precision
-            with torch.autocast(x.device.type, enabled=False):
+        if self.stochastic:
+            with full_precision(x):
                 moments = self.moments(x.to(self.W_v.weight.dtype), key_padding_mask, state)
         else:
             moments = self.moments(x, key_padding_mask, state)

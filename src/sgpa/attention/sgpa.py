@@ -11,7 +11,7 @@ from sgpa.attention.base import Moments
 from sgpa.attention.sampled import SampledAttention
 from sgpa.errors import InputError, check_fields
 from sgpa.kernels import Kernel
-from sgpa.linalg import cholesky, triangular_inverse
+from sgpa.linalg import cholesky, full_precision, triangular_inverse
 from sgpa.posteriors import (
     cheng_boots_kl_a,
     cheng_boots_posterior,
@@ -143,9 +143,15 @@ class DecoupledSgpa(SampledAttention):
         log_diagonal = self.raw_s_g.diagonal(dim1=-2, dim2=-1)
         return self.raw_s_g.tril(-1) + torch.diag_embed(log_diagonal.exp())
 
+    def whitened_factor(self, L_inv: Tensor) -> Tensor:
+        """s_g in float64, whichever of S_g's factors is the free one, [H, V, M, M]."""
+        s = self.s_factor().double()
+        return s if self.whitened else L_inv.unsqueeze(-3) @ s
+
     def global_state(self) -> GlobalState:
         """The state of this layer on its own, where G_phi is the identity."""
-        return global_states([self], [self.Z_g])[0]
+        with full_precision(self.Z_g):
+            return global_states([self], [self.Z_g])[0]
 
     def global_projection(self, x: Tensor, state: GlobalState) -> tuple[Tensor, Tensor]:
         """K_xg and A_x = L^-1 K_gx for points x [B, H, T, D]."""
@@ -154,8 +160,9 @@ class DecoupledSgpa(SampledAttention):
 
     def unexplained_factor(self, q: Tensor, state: GlobalState) -> Tensor:
         """Cholesky factor of K_qq - Q_qq, [B, H, T, T]."""
-        K_qq = self.kernel(q.double(), q.double())
-        A = whiten(state.L_inv, self.kernel(state.k_g.double(), q.double()))
+        q64 = q.double()
+        K_qq = self.kernel.gram(q64)
+        A = whiten(state.L_inv, self.kernel(state.k_g.double(), q64))
         scale = K_qq.diagonal(dim1=-2, dim2=-1)
         return cholesky(K_qq - A.mT @ A, "K_qq - Q_qq", self.place_in_batch, scale).to(q.dtype)
 
@@ -181,7 +188,7 @@ class DecoupledSgpa(SampledAttention):
         K_qg, A_q = self.global_projection(q, state)
         tied = self.W_q is None
         A_a = A_q if tied else self.global_projection(k_a, state)[1]
-        Kaa_va = (K_qa if tied else self.kernel(k_a, k_a)) @ v_a
+        Kaa_va = (K_qa if tied else self.kernel.gram(k_a)) @ v_a
         return Terms(q, self.kernel.diagonal(q), K_qa, K_qg, A_q, A_a, v_a, Kaa_va)
 
     def condition(self, terms: Terms, state: GlobalState) -> tuple[Posterior, Tensor]:
@@ -223,17 +230,10 @@ class ChengBootsSgpa(DecoupledSgpa):
 def global_states(layers: Sequence[DecoupledSgpa], features: Sequence[Tensor]) -> tuple[GlobalState, ...]:
     """The states of layers of one shape, from G_phi(Z_g) of each, in float64 and batched over layers."""
     k_g = [layer.global_keys(g) for layer, g in zip(layers, features, strict=True)]  # L times [H, M, D]
-    K_gg = torch.stack([layer.kernel(k := g.double(), k) for layer, g in zip(layers, k_g, strict=True)])
+    K_gg = torch.stack([layer.kernel.gram(k.double()) for layer, k in zip(layers, k_g, strict=True)])
     L = cholesky(K_gg, "K_gg", lambda at: f"{layers[at[0]].name}, head {at[1] + 1}")  # [L, H, M, M]
     L_inv = triangular_inverse(L)
-    s_g = torch.stack(
-        [
-            layer.s_factor().double()
-            if layer.whitened
-            else L_inv[i].unsqueeze(-3) @ layer.s_factor().double()
-            for i, layer in enumerate(layers)
-        ]
-    )  # [L, H, V, M, M]
+    s_g = torch.stack([layer.whitened_factor(L_inv[i]) for i, layer in enumerate(layers)])  # [L, H, V, M, M]
     v_g = torch.stack([layer.v_g for layer in layers])  # [L, H, M, V]
     kl = orthogonal_kl_g(L, v_g.double(), s_g).sum(-1)  # [L]
     dtype = v_g.dtype

@@ -59,7 +59,7 @@ class StandardSgpa(SampledAttention):
         del state
         q, k = (points.double() for points in self.queries_keys(x))  # [B, H, T, D]
         v = self.heads(x, self.W_v).double()  # [B, H, T, V]
-        K_qk, K_kk = self.kernel(q, k), self.kernel(k, k)  # [B, H, T, T]
+        K_qk, K_kk = self.kernel(q, k), self.kernel.gram(k)  # [B, H, T, T]
         K_kq, s = K_qk.mT, self.s_factor(x).double()
         if padding is not None:
             pad = padding[:, None, :, None]  # [B, 1, T, 1]
@@ -77,7 +77,7 @@ class StandardSgpa(SampledAttention):
         kl = standard_kl(L @ (L.mT @ v), v, s).sum(-1)  # [B]
         L_c = None
         if self.joint:
-            K_qq = self.kernel(q, q)
+            K_qq = self.kernel.gram(q)
             L_c = cholesky(K_qq - A.mT @ A, "K_qq - Q_qq", self.place_in_batch, kqq).to(x.dtype)
         return Moments(
             K_qk.to(x.dtype),

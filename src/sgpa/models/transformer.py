@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from sgpa.attention import DecoupledSgpa, GlobalState, global_states
 from sgpa.errors import InputError
 from sgpa.likelihoods import LIKELIHOODS
+from sgpa.linalg import full_precision
 from sgpa.models import pretrained
 from sgpa.models.blocks import Layer, Mlp, NoDropout
 from sgpa.models.config import GraphConfig, ModelConfig, PatchConfig, TokenConfig
@@ -84,9 +85,9 @@ class Transformer(nn.Module):
         attentions = [layer.attention for layer in layers if isinstance(layer.attention, DecoupledSgpa)]
         if not attentions:
             return ()
-        with NoDropout(self):
+        with NoDropout(self), full_precision(attentions[0].Z_g):
             features = [layer.features(a.Z_g)[1] for layer, a in zip(layers, attentions, strict=True)]
-        return global_states(attentions, features)  # features: G_phi(Z_g), [H, M, E] each
+            return global_states(attentions, features)  # features: G_phi(Z_g), [H, M, E] each
 
     def walk(
         self, inputs: Inputs, states: States | None = None, samples: int | None = None
