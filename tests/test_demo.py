@@ -91,7 +91,7 @@ def test_side_by_side_equals_one_after_the_other(tmp_path):
 
 @pytest.mark.slow
 def test_the_command_prints_a_table_and_writes_a_page(tmp_path):
-    options = ["demo", "--out", str(tmp_path), "--seeds", "1", "--epochs", "0.02", "--workers", "1"]
+    options = ["demo", "--out", str(tmp_path), "--seeds", "1", "--scale", "0.02", "--workers", "1"]
     result = CliRunner().invoke(app, options)
     assert result.exit_code == 0, result.output
     assert "SGPA" in result.output

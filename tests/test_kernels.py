@@ -134,7 +134,7 @@ def test_gradients(kernel_class):
 
 @both
 def test_preset_unit(kernel_class):
-    kernel = kernel_class.preset("unit", 2, 3)
+    kernel = kernel_class.preset("paper", 2, 3)
     assert (kernel.log_variance == 0).all()
     assert (kernel.log_lengthscale == 0).all()
 
@@ -185,7 +185,7 @@ def test_only_bad_arguments_are_named(bad):
 
 @both
 def test_unknown_preset_lists_the_known_ones(kernel_class):
-    with pytest.raises(ConfigError, match=r"preset='typo'.*unit, authors, mixing"):
+    with pytest.raises(ConfigError, match=r"preset='typo'.*paper, authors, mixing"):
         kernel_class.preset("typo", 2, 3)
 
 

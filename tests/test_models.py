@@ -246,8 +246,8 @@ def test_warm_start_copies_all_but_the_variational_parameters():
 
 
 def test_a_warm_started_model_is_the_point_model_where_the_global_part_is_silent():
-    source = Transformer(small(attention=KernelAttentionConfig(kernel=KernelConfig(preset="unit")))).eval()
-    model = Transformer(small(attention=SgpaConfig(kernel=KernelConfig(preset="unit"), num_global=3))).eval()
+    source = Transformer(small(attention=KernelAttentionConfig(kernel=KernelConfig(preset="paper")))).eval()
+    model = Transformer(small(attention=SgpaConfig(kernel=KernelConfig(preset="paper"), num_global=3))).eval()
     warm_start(model, source.state_dict())
     layer = model.gp_layers[0]
     assert isinstance(layer.attention, DecoupledSgpa)
@@ -268,7 +268,7 @@ def test_a_warm_started_model_is_the_point_model_where_the_global_part_is_silent
     [
         (PATCHES, torch.randn(2, 3, 8, 8), r"expected images of shape \[B, 1, 8, 8\], got \[2, 3, 8, 8\]"),
         (PATCHES, torch.full((1, 1, 8, 8), float("nan")), "pixels that are NaN or infinite"),
-        (PATCHES, torch.zeros(1, 1, 8, 8, dtype=torch.uint8), "floating-point images"),
+        (PATCHES, torch.zeros(1, 1, 8, 8, dtype=torch.int64), "as uint8, or as normalised floats"),
         (PATCHES, graphs(), "got Graphs"),
         (TOKENS, torch.zeros(1, 4), "integer token ids"),
         (TOKENS, torch.full((1, 4), 11), "leave the vocabulary"),

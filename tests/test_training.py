@@ -161,7 +161,7 @@ def test_a_thousand_steps_at_a_wild_learning_rate_never_hide_a_nan(kernel):
     from sgpa.models import KernelConfig
 
     method = replace(
-        SGPA, attention=SgpaConfig(num_global=3, kernel=KernelConfig(name=kernel, preset="unit"))
+        SGPA, attention=SgpaConfig(num_global=3, kernel=KernelConfig(name=kernel, preset="paper"))
     )
     optim = OptimConfig(epochs=250, batch_size=8, lr=0.3, final_lr=0.3, select="last", select_every=250)
     said = ""

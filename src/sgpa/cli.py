@@ -36,7 +36,7 @@ def demo(
         "runs/demo"
     ),
     seeds: Seeds = 3,
-    epochs: Annotated[float, typer.Option(min=0.01, help="Multiply all training times by this.")] = 1.0,
+    scale: Annotated[float, typer.Option(min=0.01, help="Multiply all numbers of epochs by this.")] = 1.0,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; one per core by default.")] = None,
 ) -> None:
     """Train kernel-MLE and SGPA on embedded digits, compare them, and write a report.
@@ -49,7 +49,7 @@ def demo(
     from sgpa.recipes.demo import DIGITS, scaled
     from sgpa.report import aggregate, headline, to_rich, write_report
 
-    recipe = replace(scaled(DIGITS, epochs), seeds=seeds)
+    recipe = replace(scaled(DIGITS, scale), seeds=seeds)
     command = " ".join(["sgpa", *sys.argv[1:]])
     with ProgressBars() as bars:
         results = job.run(recipe, out, bars.announce, workers=workers, command=command)
@@ -95,17 +95,16 @@ class ProgressBars:
         self.bar.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.bar.stop()
+        if kind is KeyboardInterrupt:
+            console.print("stopped; run the same command again to go on")
 
 
 def main() -> None:
-    """Entry point: errors we foresee are one line and exit status 2, an interrupt is 130."""
+    """Entry point: errors we foresee are one line and exit status 2; an interrupt is status 130."""
     try:
         app(standalone_mode=True)
-    except SgpaError as error:
+    except (SgpaError, OSError) as error:
         console.print(f"[bold red]error:[/] {error}", highlight=False)
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        console.print("stopped; run the same command again to go on")
-        raise SystemExit(130) from None

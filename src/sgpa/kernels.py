@@ -39,7 +39,7 @@ class Kernel(nn.Module):
     def preset(cls, name: str, num_heads: int, head_width: int) -> Self:
         """A kernel with named initial values; see `presets`.
 
-        * `unit`: σ_f² = ℓ = 1, the reading of the paper, which states no values;
+        * `paper`: σ_f² = ℓ = 1, the plain reading of the paper, which states no values;
         * `authors`: the values in the authors' public code;
         * `mixing`: ℓ² = D, so that tokens of unit scale start out attending to each other.
         """
@@ -73,7 +73,7 @@ class Kernel(nn.Module):
 class ArdRbfKernel(Kernel):
     """σ_f² exp(-½ Σ_j (x_j - y_j)² / ℓ_j²)."""
 
-    presets: ClassVar = {"unit": (0.0, 0.0, 0.0), "authors": (0.0, 0.0, 1.0), "mixing": (0.0, 0.0, 0.0)}
+    presets: ClassVar = {"paper": (0.0, 0.0, 0.0), "authors": (0.0, 0.0, 1.0), "mixing": (0.0, 0.0, 0.0)}
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """K_xy. The squared distance is expanded, so its rounding error is about ε |x/ℓ|².
@@ -96,7 +96,7 @@ class ArdRbfKernel(Kernel):
 class ExponentialKernel(Kernel):
     """σ_f² exp(Σ_j x_j y_j / ℓ_j²): unnormalised softmax attention with q = k."""
 
-    presets: ClassVar = {"unit": (0.0, 0.0, 0.0), "authors": (-4.0, 4.0, 1.0), "mixing": (0.0, 0.0, 0.0)}
+    presets: ClassVar = {"paper": (0.0, 0.0, 0.0), "authors": (-4.0, 4.0, 1.0), "mixing": (0.0, 0.0, 0.0)}
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """K_xy."""

@@ -68,6 +68,12 @@ class Graphs:
     def __getitem__(self, rows: Tensor | slice) -> "Graphs":
         return Graphs(self.nodes[rows], self.edges[rows], self.edge_types[rows], self.identifiers[rows])
 
+    def trimmed(self) -> "Graphs":
+        """Without the columns that are padding in every graph (padding comes last)."""
+        n = int((self.nodes >= 0).sum(1).max()) if len(self) else 0
+        m = int((self.edge_types >= 0).sum(1).max()) if len(self) else 0
+        return Graphs(self.nodes[:, :n], self.edges[:, :m], self.edge_types[:, :m], self.identifiers[:, :n])
+
     def to(self, device: torch.device | str) -> "Graphs":
         """The same graphs on another device."""
         return Graphs(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))

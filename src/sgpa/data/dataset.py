@@ -1,7 +1,7 @@
 """A data set that fits in memory: inputs and targets, row by row."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -9,13 +9,22 @@ from torch import Tensor
 from sgpa.errors import InputError
 from sgpa.types import Batch, Inputs
 
+Augment = Callable[[Inputs, torch.Generator], Inputs]  # a batch of inputs and the source of randomness
+BUCKET = 50  # batches whose rows are sorted by length together
+
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows of inputs with their targets [N]."""
+    """Rows of inputs with their targets [N].
+
+    `augment` changes the inputs of shuffled batches, on the device they are on. `lengths` [N], where rows
+    differ in length, lets batches hold rows of similar length.
+    """
 
     inputs: Inputs
     targets: Tensor
+    augment: Augment | None = None
+    lengths: Tensor | None = None
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.targets):
@@ -27,19 +36,37 @@ class Dataset:
         return len(self.targets)
 
     def __getitem__(self, rows: Tensor | slice) -> "Dataset":
-        return Dataset(self.inputs[rows], self.targets[rows])
+        lengths = None if self.lengths is None else self.lengths[rows]
+        return Dataset(self.inputs[rows], self.targets[rows], self.augment, lengths)
 
     def to(self, device: torch.device | str) -> "Dataset":
-        """The same data on another device."""
-        return Dataset(self.inputs.to(device), self.targets.to(device))
+        """The same data on another device (lengths stay: they only decide the order)."""
+        return replace(self, inputs=self.inputs.to(device), targets=self.targets.to(device))
 
     def batches(self, batch_size: int, seed: int | None = None) -> Iterator[Batch]:
-        """All rows once, in batches; shuffled by `seed`, in order without one."""
-        order = torch.arange(len(self))
-        if seed is not None:
-            order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
-        for rows in order.to(self.targets.device).split(batch_size):
-            yield Batch(self.inputs[rows], self.targets[rows])
+        """All rows once, in batches; shuffled, and augmented, by `seed`; in order without one."""
+        if seed is None:
+            for i in range(0, len(self), batch_size):
+                yield Batch(self.inputs[i : i + batch_size], self.targets[i : i + batch_size])
+            return
+        shuffle = torch.Generator().manual_seed(seed)
+        device = self.targets.device
+        noise = torch.Generator(device).manual_seed(seed)
+        for rows in self._order(batch_size, shuffle):
+            at = rows.to(device)
+            inputs = self.inputs[at] if self.augment is None else self.augment(self.inputs[at], noise)
+            yield Batch(inputs, self.targets[at])
+
+    def _order(self, batch_size: int, shuffle: torch.Generator) -> list[Tensor]:
+        """Shuffled rows of every batch; with lengths, rows of a bucket are sorted and its batches mixed."""
+        order = torch.randperm(len(self), generator=shuffle)
+        if self.lengths is None:
+            return list(order.split(batch_size))
+        lengths = self.lengths.cpu()
+        buckets = [rows[lengths[rows].argsort()] for rows in order.split(BUCKET * batch_size)]
+        batches = [batch for rows in buckets for batch in rows.split(batch_size)]
+        mixed = torch.randperm(len(batches), generator=shuffle)
+        return [batches[i] for i in mixed.tolist()]
 
 
 @dataclass(frozen=True)

@@ -104,13 +104,21 @@ class SgpaConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PatchConfig:
-    """Square images cut into square patches, each a token."""
+    """Square images cut into square patches, each a token.
+
+    uint8 images are scaled to [0, 1] and normalised with `mean` and `std` (one number per channel), so that
+    a saved model carries its own preprocessing; floating-point images are taken as they are.
+    """
 
     image_size: int = 32
     channels: int = 3
     patch_size: int = 4
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("mean", "std"):  # JSON knows lists only
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         fits = self.patch_size >= 1 and self.image_size % self.patch_size == 0
         check_fields(
             "embedding",
@@ -118,6 +126,18 @@ class PatchConfig:
                 ("image_size", self.image_size, self.image_size >= 1, "1 or more"),
                 ("channels", self.channels, self.channels >= 1, "1 or more"),
                 ("patch_size", self.patch_size, fits, f"a divisor of image_size={self.image_size}"),
+                (
+                    "mean",
+                    self.mean,
+                    len(self.mean) in (0, self.channels),
+                    f"{self.channels} numbers, or none",
+                ),
+                (
+                    "std",
+                    self.std,
+                    len(self.std) == len(self.mean) and all(s > 0 for s in self.std),
+                    "as many positive numbers as mean has",
+                ),
             ],
         )
 

@@ -28,6 +28,8 @@ class GraphEmbedding(nn.Module):
     def forward(self, graphs: Graphs) -> tuple[Tensor, Tensor]:
         """Tokens and the padding mask (True at padding)."""
         self.check(graphs)
+        if not recording(graphs.nodes):
+            graphs = graphs.trimmed()
         P = graphs.identifiers  # [B, N, P]
         nodes = self.node_types(graphs.nodes.clamp_min(0)) + self.identify(torch.cat([P, P], -1))
         ends = graphs.edges.clamp_min(0).flatten(1).unsqueeze(-1).expand(-1, -1, P.shape[-1])

@@ -24,6 +24,10 @@ class TokenEmbedding(nn.Module):
         """Tokens and the padding mask (True at padding)."""
         self.check(ids)
         padding = ids == self.config.pad
+        if not recording(ids):  # columns that are padding in every row say nothing and cost time
+            longest = int((~padding).sum(1).max()) if len(ids) else 0
+            if padding[:, longest:].all() and longest > 0:
+                ids, padding = ids[:, :longest], padding[:, :longest]
         return self.dropout(self.project(self.tokens(ids) + self.positions[: ids.shape[1]])), padding
 
     def check(self, ids: Tensor) -> None:

@@ -11,12 +11,18 @@ from sgpa.models.config import PatchConfig
 class PatchEmbedding(nn.Module):
     """Linear patches plus learned positions: [B, C, h, w] -> [B, T, E], no padding."""
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(self, config: PatchConfig, width: int, dropout: float) -> None:
         super().__init__()
         self.config = config
         self.project = nn.Conv2d(config.channels, width, config.patch_size, stride=config.patch_size)
         self.positions = nn.Parameter(0.1 * torch.randn(config.max_tokens, width))
         self.dropout = nn.Dropout(dropout)
+        mean, std = config.mean or (0.5,) * config.channels, config.std or (0.5,) * config.channels
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
 
     def forward(self, images: Tensor) -> tuple[Tensor, None]:
         """Tokens in row-major order of the patches."""
@@ -24,8 +30,10 @@ class PatchEmbedding(nn.Module):
         if not isinstance(images, Tensor) or images.shape[1:] != (c, size, size):
             shape = list(images.shape) if isinstance(images, Tensor) else type(images).__name__
             raise InputError(f"expected images of shape [B, {c}, {size}, {size}], got {shape}")
-        if not images.is_floating_point():
-            raise InputError(f"expected floating-point images, got {images.dtype}; scale and normalise them")
+        if images.dtype == torch.uint8:
+            images = (images / 255 - self.mean) / self.std
+        elif not images.is_floating_point():
+            raise InputError(f"expected images as uint8, or as normalised floats, got {images.dtype}")
         require_finite(lambda: "the images have pixels that are NaN or infinite; clean them first", images)
         tokens = self.project(images).flatten(2).mT  # [B, T, E]
         return self.dropout(tokens + self.positions), None
