@@ -21,7 +21,8 @@ from torch import Tensor
 
 from sgpa.data import Dataset
 from sgpa.diagnostics import diagnose
-from sgpa.evaluation import Subject, evaluate_classifier
+from sgpa.evaluation import Subject
+from sgpa.evaluation import evaluate as evaluate_predictor
 from sgpa.methods import Method, Mle, Sgpa
 from sgpa.models import KernelAttentionConfig, KernelConfig, ModelConfig, PatchConfig, SgpaConfig
 from sgpa.models.pretrained import warm_start
@@ -136,7 +137,7 @@ def fit(runs: list[Run], epochs: int, deadline: float, log: list[dict[str, Any]]
 def evaluate(run: Run, test: Dataset) -> dict[str, Any]:
     """Clean test metrics and a look into the layers."""
     subject = Subject("cifar10", "kernel", run.name, 0)
-    records = evaluate_classifier(run.model, subject, test, shifts={}, outside={}).records
+    records = evaluate_predictor(run.model, subject, test).records
     found = {record["metric"]: round(record["value"], 4) for record in records}
     layers = [vars(layer) for layer in diagnose(run.model.eval(), test.inputs[:256])]
     print(run.name, found, layers, flush=True)

@@ -70,7 +70,7 @@ def test_the_demo_makes_tidy_records_and_starts_no_finished_run_again(tmp_path):
         "seed",
     }
     assert all(set(record) == columns for record in saved["records"])
-    per_cell = 5 * (1 + 2 * 5) + 2  # five metrics on clean and shifted digits, two of detection
+    per_cell = 6 * (1 + 2 * 5) + 4  # six metrics on clean and shifted digits, four of detection
     assert len(saved["records"]) == 2 * 2 * per_cell
     assert {c["kind"] for c in saved["curves"]} == {"reliability", "entropy", "training", "examples"}
     assert saved["run"]["seconds"]["sgpa"] > 0

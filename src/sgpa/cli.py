@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from sgpa.cli_data import data_app
+from sgpa.cli_train import train_app
 from sgpa.errors import SgpaError
+from sgpa.progress import ProgressBars, console
 
 app = typer.Typer(
     help="Transformers that know when they do not know.",
@@ -16,7 +18,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-console = Console(stderr=True)
+app.add_typer(data_app, name="data")
+app.add_typer(train_app, name="train")
 Seeds = Annotated[int, typer.Option(min=1, help="Independent runs to average over.")]
 
 
@@ -68,37 +71,6 @@ def report(
     from sgpa.report import write_report
 
     typer.echo(f"Report: {write_report(read_json(results), out or results.parent)}")
-
-
-class ProgressBars:
-    """One line per run: bar, losses, time spent and time left."""
-
-    def __init__(self) -> None:
-        columns = (
-            TextColumn("{task.description:<18}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.completed:>4.0f}/{task.total:.0f}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        self.bar = Progress(*columns, console=console)
-        self.tasks: dict[str, TaskID] = {}
-
-    def announce(self, run: str, done: int, total: int, note: str) -> None:
-        """Show that `run` has come to `done` of `total`."""
-        if run not in self.tasks:
-            self.tasks[run] = self.bar.add_task(run, total=total, note=note)
-        self.bar.update(self.tasks[run], completed=done, note=note)
-
-    def __enter__(self) -> "ProgressBars":
-        self.bar.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.bar.stop()
-        if kind is KeyboardInterrupt:
-            console.print("stopped; run the same command again to go on")
 
 
 def main() -> None:

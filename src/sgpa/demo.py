@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from sgpa.data import Dataset, Splits, digits
-from sgpa.evaluation import Results, Subject, evaluate_classifier
+from sgpa.evaluation import Outside, Results, Subject, evaluate
 from sgpa.files import write_json
 from sgpa.methods import Method
 from sgpa.models import Transformer
 from sgpa.optim import OptimConfig
 from sgpa.provenance import provenance
 from sgpa.recipes import Recipe
-from sgpa.training import Trainer, read_log
+from sgpa.training import Trainer, history, seconds
 from sgpa.types import Classification
 
 Announce = Callable[[str, int, int, str], None]  # run, epochs done, epochs in all, what to show
@@ -82,8 +82,8 @@ def cell(recipe: Recipe, directory: Path, announce: Announce, name: str, seed: i
         model = fit("sgpa", recipe.sgpa, recipe.sgpa_optim, warm)
     subject = Subject("digits", "kernel", name, seed)
     shifts = _shifts(splits.test)
-    results = evaluate_classifier(model, subject, splits.test, shifts=shifts, outside={OUTSIDE: outside})
-    results.draw(subject, "training", "", _history(directory / f"{name}-{seed}" / "log.jsonl"))
+    results = evaluate(model, subject, splits.test, shifts=shifts, outside={OUTSIDE: Outside(outside)})
+    results.draw(subject, "training", "", history(directory / f"{name}-{seed}" / "log.jsonl"))
     if seed == 0:
         results.draw(subject, "examples", "", _examples(model, splits.test, outside))
     return results
@@ -157,26 +157,9 @@ def _shifts(test: Dataset) -> dict[str, Callable[[], Dataset]]:
 
 
 def _seconds(directory: Path, method: str) -> float:
-    """Training time of all seeds, SGPA's warm start included, from the logs: a resumed run counts whole."""
+    """Training time of all seeds, SGPA's warm start included."""
     names = ("warm-start", "sgpa") if method == "sgpa" else ("mle",)
-    logs = [log for name in names for log in directory.glob(f"{name}-*/log.jsonl")]
-    return sum(line["seconds"] for log in logs for line in read_log(log))
-
-
-def _history(log: Path) -> dict[str, Any]:
-    """A log as columns; what is measured every few epochs only is null in between."""
-    lines = list(read_log(log))
-    layers = [line.get("layers") for line in lines]
-    depth = max((len(found) for found in layers if found), default=0)
-    names = ("kl_g", "kl_a", "variance", "snr", "off_diagonal")
-    return {
-        **{key: [line[key] for line in lines] for key in ("epoch", "nll", "kl_g", "kl_a")},
-        "validation": [line.get("validation", {}).get("nll") for line in lines],
-        "layers": {
-            name: [[layer[name] for layer in found] if found else [None] * depth for found in layers]
-            for name in names
-        },
-    }
+    return sum(seconds(log) for name in names for log in directory.glob(f"{name}-*/log.jsonl"))
 
 
 def _examples(model: Transformer, test: Dataset, outside: Tensor) -> list[dict[str, Any]]:

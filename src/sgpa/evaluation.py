@@ -1,6 +1,6 @@
 """From a predictor and test sets to tidy records, and the curves a report draws."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from sgpa import metrics
 from sgpa.data import Dataset
 from sgpa.methods import Predictor
-from sgpa.types import Classification
+from sgpa.types import Classification, Inputs, Prediction, Regression
 
 ENTROPY_BINS = 24
 
@@ -43,61 +43,97 @@ class Results:
         self.curves.append(asdict(subject) | {"kind": kind, "shift": shift, "data": data})
 
 
-def evaluate_classifier(
+@dataclass(frozen=True)
+class Outside:
+    """Inputs that do not come from the training distribution.
+
+    `stands_for` is the size of the set they were drawn from: AUPR depends on the share of unfamiliar
+    inputs, so it is also given as if there were that many.
+    """
+
+    inputs: Inputs
+    stands_for: int | None = None
+
+
+def evaluate(
     predictor: Predictor,
     subject: Subject,
     test: Dataset,
     *,
-    shifts: dict[str, Callable[[], Dataset]],
-    outside: dict[str, Tensor],
+    shifts: Mapping[str, Callable[[], Dataset]] | None = None,
+    outside: Mapping[str, Outside] | None = None,
 ) -> Results:
     """In-distribution test, robustness under each shift, and detection of each set from outside.
 
     `shifts` are made one at a time, when their turn comes: they can be large.
     """
     results = Results()
-    clean = _classify(predictor, test)
+    clean = predictor.predict(test.inputs)
     _measure(results, subject, "in-distribution", "", clean, test)
-    for name, make in shifts.items():
+    for name, make in (shifts or {}).items():
         shifted = make()
-        _measure(results, subject, "robustness", name, _classify(predictor, shifted), shifted)
-    inside = clean.score.cpu().numpy()
-    results.draw(subject, "entropy", "", _histogram(clean))
-    for name, inputs in outside.items():
-        found = predictor.predict(inputs)
-        assert isinstance(found, Classification)
-        scores = np.concatenate([inside, found.score.cpu().numpy()])
-        is_out = np.concatenate([np.zeros(len(inside)), np.ones(len(inputs))]).astype(int)
-        values = {"auroc": metrics.auroc(scores, is_out), "aupr": metrics.aupr(scores, is_out)}
-        results.add(subject, "ood-detection", name, values)
-        results.draw(subject, "entropy", name, _histogram(found))
+        _measure(results, subject, "robustness", name, predictor.predict(shifted.inputs), shifted)
+    _histogram(results, subject, "", clean)
+    for name, unfamiliar in (outside or {}).items():
+        found = predictor.predict(unfamiliar.inputs)
+        results.add(subject, "ood-detection", name, detection(clean, found, unfamiliar.stands_for))
+        _histogram(results, subject, name, found)
     return results
 
 
-def _classify(predictor: Predictor, data: Dataset) -> Classification:
-    prediction = predictor.predict(data.inputs)
-    assert isinstance(prediction, Classification)
-    return prediction
+def detection(inside: Prediction, outside: Prediction, stands_for: int | None = None) -> dict[str, float]:
+    """How well the score (entropy or variance) tells the two sets apart; outside is the positive class."""
+    scores = np.concatenate([p.score.cpu().double().numpy() for p in (inside, outside)])
+    sizes = [len(p.score) for p in (inside, outside)]
+    is_out = np.repeat([0, 1], sizes)
+    values = {
+        "auroc": metrics.auroc(scores, is_out),
+        "aupr": metrics.aupr(scores, is_out),
+        "fpr_at_95_tpr": metrics.fpr_at_95_tpr(scores, is_out),
+        "ood_share": sizes[1] / sum(sizes),
+    }
+    if stands_for is not None:
+        weights = np.repeat([1.0, stands_for / sizes[1]], sizes)
+        values["aupr_paper_share"] = metrics.aupr(scores, is_out, weights)
+    return values
 
 
 def _measure(
-    results: Results, subject: Subject, evaluation: str, shift: str, found: Classification, data: Dataset
+    results: Results, subject: Subject, evaluation: str, shift: str, found: Prediction, data: Dataset
 ) -> None:
+    if isinstance(found, Regression):
+        results.add(subject, evaluation, shift, regression_metrics(found, data.targets))
+        return
     p, y = found.probabilities.cpu().double().numpy(), data.targets.cpu().numpy()
-    bins = metrics.reliability(p, y)
+    results.add(subject, evaluation, shift, classification_metrics(p, y, found.entropy.cpu().numpy()))
+    results.draw(subject, "reliability", shift, metrics.reliability(p, y).as_dict())
+
+
+def classification_metrics(p: np.ndarray, y: np.ndarray, entropy: np.ndarray) -> dict[str, float]:
+    """Every metric of class probabilities p [N, K]; MCC where there are two classes."""
     values = {
         "accuracy": metrics.accuracy(p, y),
         "nll": metrics.nll(p, y),
         "ece": metrics.ece(p, y),
         "mce": metrics.mce(p, y),
         "brier": metrics.brier(p, y),
+        "aurc": metrics.aurc(entropy, p.argmax(1) != y),
     }
-    results.add(subject, evaluation, shift, values)
-    data_ = {name: getattr(bins, name).tolist() for name in ("edges", "confidence", "accuracy", "count")}
-    results.draw(subject, "reliability", shift, data_)
+    return values | ({"mcc": metrics.matthews(p, y)} if p.shape[1] == 2 else {})
 
 
-def _histogram(found: Classification) -> dict[str, list[float]]:
-    top = float(np.log(found.probabilities.shape[-1]))
-    count, edges = np.histogram(found.entropy.cpu().numpy(), bins=ENTROPY_BINS, range=(0.0, top + 1e-6))
-    return {"edges": edges.tolist(), "count": count.tolist()}
+def regression_metrics(found: Regression, targets: Tensor) -> dict[str, float]:
+    """Errors of the mean, and the NLL of the mixture of samples."""
+    f, y = found.samples.cpu().double().numpy(), targets.cpu().double().numpy()
+    return {
+        "mae": metrics.mae(f.mean(0), y),
+        "rmse": metrics.rmse(f.mean(0), y),
+        "nll": metrics.laplace_mixture_nll(f, float(found.scale), y),
+    }
+
+
+def _histogram(results: Results, subject: Subject, shift: str, found: Prediction) -> None:
+    if isinstance(found, Classification):
+        top = float(np.log(found.probabilities.shape[-1]))
+        count, edges = np.histogram(found.entropy.cpu().numpy(), bins=ENTROPY_BINS, range=(0.0, top + 1e-6))
+        results.draw(subject, "entropy", shift, {"edges": edges.tolist(), "count": count.tolist()})

@@ -1,6 +1,6 @@
 """The short way: tensors in, a calibrated Transformer out."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,55 +17,115 @@ from sgpa.types import Inputs
 WARM_SHARE = 0.4  # of the epochs train a point model, whose weights the sparse GP starts from
 
 
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """How to train on one's own data, SGPA or the point model it is compared with.
+
+    A random share `validation` of the rows picks the epoch to keep, by NLL. With a `directory` a run can be
+    stopped and goes on when called again; `report` receives a line of numbers after every epoch.
+    """
+
+    epochs: int = 100
+    batch_size: int = 100
+    lr: float = 5e-4
+    validation: float = 0.1
+    seed: int = 0
+    device: str = "cpu"
+    directory: Path | None = None
+    report: Report = lambda _: None
+
+    def __post_init__(self) -> None:
+        check_fields(
+            "fit",
+            [
+                ("epochs", self.epochs, self.epochs >= 2, "2 or more"),
+                ("validation", self.validation, 0 < self.validation < 1, "between 0 and 1"),
+            ],
+        )
+
+    def sgpa(self, data: Dataset, config: ModelConfig) -> Transformer:
+        """Maximum likelihood first, then the ELBO from there: `epochs` in all."""
+        attention = sgpa_attention(config)
+        warm_epochs = max(1, round(WARM_SHARE * self.epochs))
+        weights = self._train("warm-start", point(attention), data, config, warm_epochs).state_dict()
+        method = Sgpa(attention=attention)
+        return self._train("sgpa", method, data, config, self.epochs - warm_epochs, weights)
+
+    def mle(self, data: Dataset, config: ModelConfig) -> Transformer:
+        """Maximum likelihood all the way."""
+        return self._train("mle", point(sgpa_attention(config)), data, config, self.epochs)
+
+    def _train(
+        self,
+        name: str,
+        method: Mle | Sgpa,
+        data: Dataset,
+        config: ModelConfig,
+        epochs: int,
+        warm: dict[str, Tensor] | None = None,
+    ) -> Transformer:
+        order = torch.randperm(len(data), generator=torch.Generator().manual_seed(self.seed))
+        held_out = max(1, round(self.validation * len(order)))
+        return Trainer(
+            method=method,
+            config=config,
+            optim=OptimConfig(
+                epochs=epochs,
+                batch_size=self.batch_size,
+                lr=self.lr,
+                final_lr=self.lr / 50,
+                select_every=max(1, epochs // 20),
+            ),
+            train=data[order[held_out:]],
+            validation=data[order[:held_out]],
+            seed=self.seed,
+            directory=None if self.directory is None else self.directory / name,
+            warm=warm,
+            device=self.device,
+            report=lambda line: self.report({"run": name, "epochs": epochs} | line),
+        ).fit()
+
+
 def fit(
     inputs: Inputs,
     targets: Tensor,
     config: ModelConfig,
     *,
+    directory: str | Path | None = None,
+    report: Report = lambda _: None,
     epochs: int = 100,
     batch_size: int = 100,
     lr: float = 5e-4,
     validation: float = 0.1,
     seed: int = 0,
     device: str = "cpu",
-    directory: str | Path | None = None,
-    report: Report = lambda _: None,
 ) -> Transformer:
-    """Train SGPA on your own data: maximum likelihood first, then the ELBO from there.
+    """Train SGPA on your own data. The arguments are those of `Fit`.
 
-    A random share `validation` of the rows picks the epoch to keep, by NLL. With a `directory` the run
-    can be stopped and goes on when called again; `report` receives a line of numbers after every epoch.
-    If `config` asks for another attention than SGPA, its kernel is used with SGPA's defaults.
+    If `config` asks for kernel attention, its kernel is used with SGPA's defaults.
     """
-    warm_epochs = round(WARM_SHARE * epochs)
-    check_fields(
-        "fit",
-        [
-            ("epochs", epochs, epochs >= 2, "2 or more"),
-            ("validation", validation, 0 < validation < 1, "between 0 and 1"),
-        ],
+    how = Fit(
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        validation=validation,
+        seed=seed,
+        device=device,
+        directory=None if directory is None else Path(directory),
+        report=report,
     )
-    order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(seed))
-    held_out = max(1, round(validation * len(order)))
-    data = Dataset(inputs, targets)
-    attention = config.attention if isinstance(config.attention, SgpaConfig) else SgpaConfig()
+    return how.sgpa(Dataset(inputs, targets), config)
+
+
+def sgpa_attention(config: ModelConfig) -> SgpaConfig:
+    """The sparse-GP attention a config asks for, or the one that belongs to its kernel."""
+    if isinstance(config.attention, SgpaConfig):
+        return config.attention
     if isinstance(config.attention, KernelAttentionConfig):
-        attention = replace(attention, kernel=config.attention.kernel, tied=config.attention.tied)
-    point = Mle(attention=KernelAttentionConfig(kernel=attention.kernel, tied=attention.tied))
+        return replace(SgpaConfig(), kernel=config.attention.kernel, tied=config.attention.tied)
+    return SgpaConfig()
 
-    def train(name: str, method: Mle | Sgpa, epochs: int, warm: dict[str, Tensor] | None) -> Transformer:
-        return Trainer(
-            method=method,
-            config=config,
-            optim=OptimConfig(epochs=max(1, epochs), batch_size=batch_size, lr=lr, final_lr=lr / 50),
-            train=data[order[held_out:]],
-            validation=data[order[:held_out]],
-            seed=seed,
-            directory=None if directory is None else Path(directory) / name,
-            warm=warm,
-            device=device,
-            report=report,
-        ).fit()
 
-    weights = train("warm-start", point, warm_epochs, None).state_dict()
-    return train("sgpa", Sgpa(attention=attention), epochs - warm_epochs, weights)
+def point(attention: SgpaConfig) -> Mle:
+    """The point model with the same kernel."""
+    return Mle(attention=KernelAttentionConfig(kernel=attention.kernel, tied=attention.tied))

@@ -22,6 +22,9 @@ class Likelihood(nn.Module):
         """Raise unless the targets [B] can come from this likelihood."""
         raise NotImplementedError
 
+    def initialise(self, targets: Tensor) -> None:
+        """Set what is best set from the training targets, once, before the first step."""
+
 
 class CategoricalLikelihood(Likelihood):
     """p(y = k | f) = softmax(f)_k."""
@@ -49,21 +52,44 @@ class CategoricalLikelihood(Likelihood):
 
 
 class LaplaceLikelihood(Likelihood):
-    """p(y | f) = exp(-|y - f| / b) / 2b with a learned scale b."""
+    """p(y | f) = exp(-|y - μ| / b) / 2b with a learned scale b and μ = centre + spread f.
+
+    `centre` and `spread` are set once from the training targets, so that outputs of order one fit targets
+    of any unit. Likelihood and predictions are in the targets' own unit.
+    """
+
+    centre: Tensor
+    spread: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.log_b = nn.Parameter(torch.zeros(()))
+        self.log_b = nn.Parameter(torch.zeros(()))  # relative to the spread
+        self.register_buffer("centre", torch.zeros(()))
+        self.register_buffer("spread", torch.ones(()))
+
+    @torch.no_grad()
+    def initialise(self, targets: Tensor) -> None:
+        """Mean and standard deviation of the training targets."""
+        self.centre.copy_(targets.double().mean())
+        self.spread.copy_(targets.double().std(correction=0).clamp_min(1e-6))
+
+    @property
+    def scale(self) -> Tensor:
+        """b in the targets' unit."""
+        return self.log_b.exp() * self.spread
 
     def nll(self, f: Tensor, targets: Tensor) -> Tensor:
-        """log 2b + |y - f| / b, [B]."""
-        log_2b = self.log_b + torch.log(torch.tensor(2.0, dtype=f.dtype, device=f.device))
-        nll = log_2b + (targets - f.squeeze(-1)).abs() * (-self.log_b).exp()  # [*S, B]
+        """log 2b + |y - μ| / b, [B]."""
+        nll = (2 * self.scale).log() + (targets - self.mean(f)).abs() / self.scale  # [*S, B]
         return nll.mean(0) if f.ndim == 3 else nll
+
+    def mean(self, f: Tensor) -> Tensor:
+        """μ, [*S, B]."""
+        return self.centre + self.spread * f.squeeze(-1)
 
     def predict(self, f: Tensor) -> Regression:
         """A mixture with one component per sample."""
-        return Regression(f.squeeze(-1), self.log_b.detach().exp())
+        return Regression(self.mean(f), self.scale.detach())
 
     def check(self, targets: Tensor, outputs: int) -> None:
         """Targets are finite numbers and the model has one output."""

@@ -67,6 +67,7 @@ class Trainer:
         else:
             if self.warm is not None:
                 warm_start(model, self.warm)
+            model.likelihood.initialise(train.targets)
             self.method.initialise(model, next(train.batches(INITIAL_BATCH, self.seed)))
             note = {"fingerprint": self.fingerprint, "epoch": 0, "best": None, "best_epoch": 0}
         self._cut_log(note["epoch"])
@@ -235,3 +236,24 @@ def read_log(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(text)
         except json.JSONDecodeError:
             return
+
+
+def seconds(log: Path) -> float:
+    """Training time from a log: a run that was resumed counts whole."""
+    return float(sum(line["seconds"] for line in read_log(log)))
+
+
+def history(log: Path) -> dict[str, Any]:
+    """A log as columns; what is measured every few epochs only is null in between."""
+    lines = list(read_log(log))
+    layers = [line.get("layers") for line in lines]
+    depth = max((len(found) for found in layers if found), default=0)
+    names = ("kl_g", "kl_a", "variance", "snr", "off_diagonal")
+    return {
+        **{key: [line[key] for line in lines] for key in ("epoch", "nll", "kl_g", "kl_a")},
+        "validation": [line.get("validation", {}).get("nll") for line in lines],
+        "layers": {
+            name: [[layer[name] for layer in found] if found else [None] * depth for found in layers]
+            for name in names
+        },
+    }

@@ -65,6 +65,11 @@ class Graphs:
     def __len__(self) -> int:
         return len(self.nodes)
 
+    @property
+    def tokens(self) -> int:
+        """Nodes and edges of a padded row."""
+        return self.nodes.shape[1] + self.edges.shape[1]
+
     def __getitem__(self, rows: Tensor | slice) -> "Graphs":
         return Graphs(self.nodes[rows], self.edges[rows], self.edge_types[rows], self.identifiers[rows])
 
@@ -79,7 +84,33 @@ class Graphs:
         return Graphs(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
 
 
-Inputs = Tensor | Graphs
+@dataclass(frozen=True)
+class Words:
+    """A padded batch of sentences: word ids, and what a frozen language model says of every word.
+
+    A word is padding where its id is 0.
+    """
+
+    ids: Tensor  # word ids                                       [B, T] int
+    layers: Tensor  # features of each layer, any float type      [B, T, L, F]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def tokens(self) -> int:
+        """Words of a padded row."""
+        return self.ids.shape[1]
+
+    def __getitem__(self, rows: Tensor | slice) -> "Words":
+        return Words(self.ids[rows], self.layers[rows])
+
+    def to(self, device: torch.device | str) -> "Words":
+        """The same sentences on another device."""
+        return Words(self.ids.to(device), self.layers.to(device))
+
+
+Inputs = Tensor | Graphs | Words
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from sgpa.models.config import (
     PatchConfig,
     SgpaConfig,
     TokenConfig,
+    WordsConfig,
     from_json,
     to_json,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "States",
     "TokenConfig",
     "Transformer",
+    "WordsConfig",
     "from_json",
     "to_json",
 ]

@@ -187,8 +187,31 @@ class GraphConfig:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class WordsConfig:
+    """Words with learned embeddings, beside `layers` features of width `features` from a language model."""
+
+    vocabulary: int
+    features: int
+    layers: int = 3
+    max_tokens: int = 64
+    embedding_width: int = 128
+
+    def __post_init__(self) -> None:
+        check_fields(
+            "embedding",
+            [
+                ("vocabulary", self.vocabulary, self.vocabulary >= 2, "2 or more"),
+                *(
+                    (name, getattr(self, name), getattr(self, name) >= 1, "1 or more")
+                    for name in ("features", "layers", "max_tokens", "embedding_width")
+                ),
+            ],
+        )
+
+
 AttentionConfig = DotProductConfig | KernelAttentionConfig | SgpaConfig
-EmbeddingConfig = PatchConfig | TokenConfig | GraphConfig
+EmbeddingConfig = PatchConfig | TokenConfig | GraphConfig | WordsConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,6 +253,7 @@ KINDS: dict[str, type[Any]] = {
     "patches": PatchConfig,
     "tokens": TokenConfig,
     "graphs": GraphConfig,
+    "words": WordsConfig,
 }
 NAMES = {kind: name for name, kind in KINDS.items()}
 

@@ -13,10 +13,11 @@ from sgpa.likelihoods import LIKELIHOODS
 from sgpa.linalg import full_precision
 from sgpa.models import pretrained
 from sgpa.models.blocks import Layer, Mlp, NoDropout
-from sgpa.models.config import GraphConfig, ModelConfig, PatchConfig, TokenConfig
+from sgpa.models.config import GraphConfig, ModelConfig, PatchConfig, TokenConfig, WordsConfig
 from sgpa.models.graph import GraphEmbedding
 from sgpa.models.text import TokenEmbedding
 from sgpa.models.vision import PatchEmbedding
+from sgpa.models.words import WordEmbedding
 from sgpa.types import AttentionOutput, Inputs, Kl, ModelOutput, Prediction
 
 States = tuple[GlobalState | None, ...]
@@ -25,6 +26,7 @@ EMBEDDINGS: dict[type[Any], type[nn.Module]] = {
     PatchConfig: PatchEmbedding,
     TokenConfig: TokenEmbedding,
     GraphConfig: GraphEmbedding,
+    WordsConfig: WordEmbedding,
 }
 
 
@@ -151,9 +153,9 @@ class Transformer(nn.Module):
         samples = samples if samples is not None else (10 if self.stochastic else 1)
         if samples < 1:
             raise InputError(f"samples={samples}: at least one is needed")
-        batch_size = batch_size or max(1, (256 if self.device.type == "cpu" else 8192) // samples)
         if len(inputs) == 0:
             raise InputError("nothing to predict: the inputs have no row")
+        batch_size = batch_size or self._rows_at_once(inputs, samples)
         was_training = self.training
         self.eval()
         try:
@@ -167,6 +169,15 @@ class Transformer(nn.Module):
         finally:
             self.train(was_training)
         return self.likelihood.predict(torch.cat(outputs, 1))
+
+    def _rows_at_once(self, inputs: Inputs, samples: int) -> int:
+        """Rows whose Gram matrices [rows S, H, T, T] stay in the caches of a CPU, or keep a GPU busy."""
+        if isinstance(inputs, Tensor):  # images, or token ids [N, T]
+            tokens = inputs.shape[1] if inputs.ndim == 2 else self.config.embedding.max_tokens
+        else:
+            tokens = inputs.tokens
+        rows, entries = (256, 4_000_000) if self.device.type == "cpu" else (8192, 1_000_000_000)
+        return max(1, min(rows, entries // (self.config.heads * tokens**2)) // samples)
 
     def save_pretrained(self, directory: str | Path) -> Path:
         """Write config.json and model.safetensors, all or nothing."""

@@ -68,7 +68,9 @@ METRICS = {
     "aurc": Metric("AURC", "", False),
     "auroc": Metric("AUROC", "", True),
     "aupr": Metric("AUPR", "", True),
+    "aupr_paper_share": Metric("AUPR at the paper's share", "", True),
     "fpr_at_95_tpr": Metric("FPR at 95 % TPR", "", False),
+    "ood_share": Metric("Share of unfamiliar inputs", "%", None, 1, 100.0),
 }
 
 

@@ -1,0 +1,174 @@
+"""`sgpa data`: which data sets there are, where they are, and how to get them."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+data_app = typer.Typer(help="Find, fetch and check the data sets.", no_args_is_help=True)
+console = Console(stderr=True)
+Name = Annotated[str, typer.Argument(help="A data set; `sgpa data list` shows them.", show_default=False)]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder with one sub-folder per data set. By default $SGPA_DATA, then the cache.",
+        show_default=False,
+        file_okay=False,
+    ),
+]
+
+
+@data_app.command("list", epilog="Example: sgpa data list --data-dir data")
+def list_sets(
+    data_dir: DataDir = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Show all data sets: what they are, how many rows they have and where they were found."""
+    from sgpa.data.sources import SOURCES
+
+    states = [_state(name, data_dir) for name in SOURCES]
+    if as_json:
+        typer.echo(json.dumps([state.plain() for state in states], indent=1))
+        return
+    table = Table("name", "what", "rows", "found", "prepared", box=None, pad_edge=False)
+    for state in states:
+        rows = "\n".join(f"{split} {_count(*seen)}" for split, seen in state.rows.items())
+        found = str(state.folder) if state.folder else "-"
+        prepared = state.problem or ("yes" if state.prepared else "no" if not state.folder else "in part")
+        table.add_row(state.name, state.what, rows, escape(found), escape(prepared))
+    Console().print(table)
+    if not all(state.prepared for state in states):
+        console.print("To get one: sgpa data prepare NAME", highlight=False)
+
+
+@data_app.command(epilog="Example: sgpa data prepare cifar10")
+def prepare(
+    name: Name,
+    data_dir: DataDir = None,
+    own_copy: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            exists=True,
+            help="An official archive you have already, or for mini_imagenet a folder of images by class.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Fetch a data set from its official address, check it and convert it to Parquet, once.
+
+    A download that broke off goes on where it stopped. Without --data-dir the set is kept in the cache.
+    """
+    from sgpa.data import sources
+
+    terms = sources.source(name).terms
+    with _Bars() as bars:
+        folder = sources.prepare(name, data_dir, own_copy=own_copy, progress=bars.show)
+    typer.echo(f"{name} is ready: {folder}\nTerms: {terms}")
+
+
+@data_app.command(epilog="Example: sgpa data verify cifar10 --data-dir data")
+def verify(name: Name, data_dir: DataDir = None) -> None:
+    """Check the files of a data set: rows, columns and, where they are known, checksums.
+
+    Exit status 1 where a split is missing, 2 where something is wrong.
+    """
+    from sgpa.data import sources
+
+    checked = sources.verify(name, data_dir)
+    for part in checked:
+        if part.files:
+            sums = f"{part.checksums} of {len(part.files)} checksums known and right"
+            count = _count(part.rows, part.expected)
+            typer.echo(f"{name} {part.split}: {count} rows, columns right, {sums} ({part.files[0].parent})")
+        else:
+            typer.echo(f"{name} {part.split}: missing")
+    if not all(part.files for part in checked):
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class _State:
+    """One line of the list; `rows` has those seen and those of the whole set, by split."""
+
+    name: str
+    what: str
+    terms: str
+    rows: dict[str, tuple[int, int]]
+    folder: Path | None = None
+    problem: str = ""
+
+    @property
+    def prepared(self) -> bool:
+        return not self.problem and all(seen for seen, _ in self.rows.values())
+
+    def plain(self) -> dict[str, Any]:
+        rows = {split: {"found": seen, "whole": whole} for split, (seen, whole) in self.rows.items()}
+        return {
+            "name": self.name,
+            "what": self.what,
+            "rows": rows,
+            "found": str(self.folder) if self.folder else None,
+            "prepared": self.prepared,
+            "problem": self.problem or None,
+            "terms": self.terms,
+        }
+
+
+def _state(name: str, data_dir: Path | None) -> _State:
+    from sgpa.data import sources
+    from sgpa.errors import InputError
+
+    known = sources.SOURCES[name]
+    nothing = {split: (0, whole) for split, whole in known.rows.items()}
+    folder = next(
+        (root / name for root in sources.roots(data_dir) if any((root / name).glob("*.parquet"))), None
+    )
+    if folder is None:
+        return _State(name, known.what, known.terms, nothing)
+    try:
+        checked = sources.verify(name, data_dir, checksums=False)
+    except InputError as error:
+        return _State(name, known.what, known.terms, nothing, folder, str(error))
+    rows = {part.split: (part.rows, part.expected) for part in checked}
+    return _State(name, known.what, known.terms, rows, folder)
+
+
+def _count(seen: int, whole: int) -> str:
+    return f"{whole:,}" if seen == whole else f"{seen:,} of {whole:,}"
+
+
+class _Bars:
+    """One line per stage: bar, share and times."""
+
+    def __init__(self) -> None:
+        columns = (
+            TextColumn("{task.description:<8}"),
+            BarColumn(bar_width=32),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        self.bar = Progress(*columns, console=console)
+        self.tasks: dict[str, TaskID] = {}
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        """Show that `stage` has come to `done` of `total`; a total of 0 is one that is not known."""
+        if stage not in self.tasks:
+            self.tasks[stage] = self.bar.add_task(stage, total=None)
+        self.bar.update(self.tasks[stage], completed=done, total=total or None)
+
+    def __enter__(self) -> "_Bars":
+        self.bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.bar.stop()
+        if kind is KeyboardInterrupt:
+            console.print("stopped; run the same command again to go on")
