@@ -12,6 +12,9 @@ import torch
 from sgpa.data import vision
 from sgpa.data.sources import SOURCES, find, read_table, verify
 from sgpa.data.vision import MEAN, STD, cifar, load_images
+from sgpa.methods import Sgpa
+from sgpa.models import ModelConfig, PatchConfig
+from sgpa.objectives import Progress
 
 ROOT = Path(os.environ.get("SGPA_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
@@ -93,6 +96,10 @@ def test_cifar10_comes_back_from_the_cache_quickly():
     assert total > 0
     assert [len(part) for part in (data.train, data.validation, data.test)] == [45_000, 5_000, 10_000]
     assert data.train.targets.bincount().min() > 4_400
+    model = Sgpa().build(ModelConfig(embedding=PatchConfig(mean=MEAN, std=STD)))
+    loss = Sgpa().loss(model, next(data.train.batches(100, 0)), Progress(0.0, len(data.train)))
+    loss.total.backward()
+    assert time.perf_counter() - start < 10  # with the first training step of the paper's model
     spread = torch.stack([data.train.inputs[:, c].double().std() / 255 for c in range(3)])
     assert torch.allclose(spread, torch.tensor(STD, dtype=torch.double), atol=1e-3)
 

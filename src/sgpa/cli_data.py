@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from sgpa.progress import ProgressBars, console
+
 data_app = typer.Typer(help="Find, fetch and check the data sets.", no_args_is_help=True)
-console = Console(stderr=True)
 Name = Annotated[str, typer.Argument(help="A data set; `sgpa data list` shows them.", show_default=False)]
 DataDir = Annotated[
     Path | None,
@@ -68,8 +68,8 @@ def prepare(
     from sgpa.data import sources
 
     terms = sources.source(name).terms
-    with _Bars() as bars:
-        folder = sources.prepare(name, data_dir, own_copy=own_copy, progress=bars.show)
+    with ProgressBars() as bars:
+        folder = sources.prepare(name, data_dir, own_copy=own_copy, progress=bars.announce)
     typer.echo(f"{name} is ready: {folder}\nTerms: {terms}")
 
 
@@ -142,33 +142,3 @@ def _state(name: str, data_dir: Path | None) -> _State:
 
 def _count(seen: int, whole: int) -> str:
     return f"{whole:,}" if seen == whole else f"{seen:,} of {whole:,}"
-
-
-class _Bars:
-    """One line per stage: bar, share and times."""
-
-    def __init__(self) -> None:
-        columns = (
-            TextColumn("{task.description:<8}"),
-            BarColumn(bar_width=32),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        self.bar = Progress(*columns, console=console)
-        self.tasks: dict[str, TaskID] = {}
-
-    def show(self, stage: str, done: int, total: int) -> None:
-        """Show that `stage` has come to `done` of `total`; a total of 0 is one that is not known."""
-        if stage not in self.tasks:
-            self.tasks[stage] = self.bar.add_task(stage, total=None)
-        self.bar.update(self.tasks[stage], completed=done, total=total or None)
-
-    def __enter__(self) -> "_Bars":
-        self.bar.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.bar.stop()
-        if kind is KeyboardInterrupt:
-            console.print("stopped; run the same command again to go on")

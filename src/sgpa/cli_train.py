@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from sgpa.progress import ProgressBars
+from sgpa.progress import ProgressBars, console
 
 train_app = typer.Typer(help="Train on your own data and get a model and a report.", no_args_is_help=True)
 
@@ -94,14 +94,15 @@ def _run(
     from sgpa import own
     from sgpa.fit import Fit
     from sgpa.report import aggregate, headline, to_rich, write_report
+    from sgpa.training import in_words
 
-    task = make()
+    with console.status("reading the data"):
+        task = make()
     out = out or Path("runs") / task.name
     with ProgressBars() as bars:
 
         def tell(line: dict[str, Any]) -> None:
-            kl = f"  KL_g {line['kl_g']:.0f}  KL_a {line['kl_a']:.1f}" if line["kl_g"] else ""
-            bars.announce(line["run"], line["epoch"], line["epochs"], f"nll {line['nll']:.3f}{kl}")
+            bars.announce(line["run"], line["epoch"], line["epochs"], in_words(line, line["epochs"]))
 
         how = Fit(epochs=epochs, batch_size=batch_size, lr=lr, seed=seed, device=device, report=tell)
         command = " ".join(["sgpa", *sys.argv[1:]])

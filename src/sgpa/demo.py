@@ -21,7 +21,7 @@ from sgpa.models import Transformer
 from sgpa.optim import OptimConfig
 from sgpa.provenance import provenance
 from sgpa.recipes import Recipe
-from sgpa.training import Trainer, history, seconds
+from sgpa.training import Trainer, history, in_words, seconds
 from sgpa.types import Classification
 
 Announce = Callable[[str, int, int, str], None]  # run, epochs done, epochs in all, what to show
@@ -129,8 +129,7 @@ def _fit(
     label = f"{name}, seed {seed}"
 
     def tell(line: dict[str, Any]) -> None:
-        kl = f"  KL_g {line['kl_g']:.0f}  KL_a {line['kl_a']:.1f}" if line["kl_g"] else ""
-        announce(label, line["epoch"], optim.epochs, f"nll {line['nll']:.3f}{kl}")
+        announce(label, line["epoch"], optim.epochs, in_words(line, optim.epochs))
 
     announce(label, 0, optim.epochs, "")
     model = Trainer(

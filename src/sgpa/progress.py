@@ -7,13 +7,13 @@ console = Console(stderr=True)
 
 
 class ProgressBars:
-    """One line per run: bar, losses, time spent and time left."""
+    """One line per piece of work: bar, share, time spent, time left and a note."""
 
     def __init__(self) -> None:
         columns = (
             TextColumn("{task.description:<18}"),
             BarColumn(bar_width=24),
-            TextColumn("{task.completed:>4.0f}/{task.total:.0f}"),
+            TextColumn("{task.percentage:>3.0f} %"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
@@ -21,11 +21,11 @@ class ProgressBars:
         self.bar = Progress(*columns, console=console)
         self.tasks: dict[str, TaskID] = {}
 
-    def announce(self, run: str, done: int, total: int, note: str) -> None:
-        """Show that `run` has come to `done` of `total`."""
-        if run not in self.tasks:
-            self.tasks[run] = self.bar.add_task(run, total=total, note=note)
-        self.bar.update(self.tasks[run], completed=done, note=note)
+    def announce(self, work: str, done: int, total: int, note: str = "") -> None:
+        """Show that `work` has come to `done` of `total`; a total of 0 is one that is not known."""
+        if work not in self.tasks:
+            self.tasks[work] = self.bar.add_task(work, total=None, note=note)
+        self.bar.update(self.tasks[work], completed=done, total=total or None, note=note)
 
     def __enter__(self) -> "ProgressBars":
         self.bar.start()

@@ -257,3 +257,9 @@ def history(log: Path) -> dict[str, Any]:
             for name in names
         },
     }
+
+
+def in_words(line: dict[str, Any], epochs: int) -> str:
+    """An epoch's line of the log as a progress bar shows it."""
+    kl = f"  KL_g {line['kl_g']:.0f}  KL_a {line['kl_a']:.1f}" if line["kl_g"] else ""
+    return f"epoch {line['epoch']}/{epochs}  nll {line['nll']:.3f}{kl}"

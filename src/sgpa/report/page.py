@@ -28,6 +28,7 @@ GLOSSARY = (
         "Brier score",
         "The squared distance between the probabilities and the answer: 0 is perfect, 2 the worst.",
     ),
+    ("AURC", "The share of wrong answers among those kept when the least certain are set aside, on average."),
     (
         "Entropy",
         "How spread out a prediction is: 0 when one class gets everything, log(classes) when all are equal.",
