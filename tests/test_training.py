@@ -206,6 +206,11 @@ def test_settings_out_of_range_are_reported_together():
         trainer(optim=replace(OPTIM, select="mae")).fit()
 
 
+def test_a_device_that_is_not_there_is_named():
+    with pytest.raises(ConfigError, match=r"device='cuda:99' \(allowed: cpu"):
+        trainer(device="cuda:99").fit()
+
+
 def test_data_sets_check_themselves():
     with pytest.raises(InputError, match="3 inputs but 2 targets"):
         Dataset(torch.zeros(3, 1), torch.zeros(2))

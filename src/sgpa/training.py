@@ -54,6 +54,7 @@ class Trainer:
         """Train to the end and return the selected model in evaluation mode."""
         if self.finished is not None:
             return Transformer.from_pretrained(self.finished).to(self.device)
+        check_device(self.device)
         torch.manual_seed(self.seed)
         train, validation = self.train.to(self.device), self.validation.to(self.device)
         model = self.method.build(self.config).to(self.device)
@@ -210,6 +211,13 @@ class Trainer:
 
 INITIAL_BATCH = 512  # rows a method may look at to set initial values
 DIAGNOSED = 64  # rows the diagnostics look at
+
+
+def check_device(name: str) -> None:
+    """One clear line for a device that is not there."""
+    known = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    fine = name in known or (name == "cuda" and len(known) > 1)
+    check_fields("trainer", [("device", name, fine, ", ".join(known))])
 
 
 def validate(predictor: Predictor, data: Dataset) -> dict[str, float]:
