@@ -42,6 +42,9 @@ def list_sets(
         found = str(state.folder) if state.folder else "-"
         prepared = state.problem or ("yes" if state.prepared else "no" if not state.folder else "in part")
         table.add_row(state.name, state.what, rows, escape(found), escape(prepared))
+    table.add_row(
+        "digits", "handwritten digits 8 x 8, 10 classes", "all 1,797", "ships with scikit-learn", "yes"
+    )
     Console().print(table)
     if not all(state.prepared for state in states):
         console.print("To get one: sgpa data prepare NAME", highlight=False)

@@ -118,10 +118,28 @@ def split_shift(shift: str) -> tuple[str, int | None]:
     return (family, int(strength)) if family and strength.isdigit() else (shift, None)
 
 
+SHIFTS = {
+    "": "clean test set",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "cifar10-c": "CIFAR-10-C",
+    "cifar100-c": "CIFAR-100-C",
+    "cifar10-c-regenerated": "CIFAR-10-C (regenerated)",
+    "cifar100-c-regenerated": "CIFAR-100-C (regenerated)",
+    "svhn": "SVHN",
+    "miniimagenet": "mini-ImageNet",
+    "mini_imagenet": "mini-ImageNet",
+    "cola-ood": "CoLA, out of domain",
+    "zinc-ood": "ZINC, complement graphs",
+}
+
+
 def shift_name(shift: str) -> str:
-    """A shift in words: 'digits-noise:3' -> 'digits noise, strength 3'."""
+    """A shift in words: 'digits-noise:3' -> 'digits noise, strength 3', 'cifar10-c/fog' -> 'CIFAR-10-C, fog'."""
     family, strength = split_shift(shift)
-    words = family.replace("-", " ").replace("_", " ") or "clean test set"
+    whole, _, kind = family.partition("/")
+    words = SHIFTS.get(whole) or whole.replace("-", " ").replace("_", " ")
+    words += f", {kind.replace('_', ' ')}" if kind else ""
     return words if strength is None else f"{words}, strength {strength}"
 
 
