@@ -135,7 +135,7 @@ SHIFTS = {
 
 
 def shift_name(shift: str) -> str:
-    """A shift in words: 'digits-noise:3' -> 'digits noise, strength 3', 'cifar10-c/fog' -> 'CIFAR-10-C, fog'."""
+    """A shift in words: 'digits-noise:3' -> 'digits noise, strength 3', 'svhn' -> 'SVHN'."""
     family, strength = split_shift(shift)
     whole, _, kind = family.partition("/")
     words = SHIFTS.get(whole) or whole.replace("-", " ").replace("_", " ")
