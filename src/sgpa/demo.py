@@ -16,6 +16,7 @@ from torch import Tensor
 from sgpa.data import Dataset, Splits, digits
 from sgpa.evaluation import Outside, Results, Subject, evaluate
 from sgpa.files import write_json
+from sgpa.fit import RUNS
 from sgpa.methods import Method
 from sgpa.models import Transformer
 from sgpa.optim import OptimConfig
@@ -157,8 +158,7 @@ def _shifts(test: Dataset) -> dict[str, Callable[[], Dataset]]:
 
 def _seconds(directory: Path, method: str) -> float:
     """Training time of all seeds, SGPA's warm start included."""
-    names = ("warm-start", "sgpa") if method == "sgpa" else ("mle",)
-    return sum(seconds(log) for name in names for log in directory.glob(f"{name}-*/log.jsonl"))
+    return sum(seconds(log) for name in RUNS[method] for log in directory.glob(f"{name}-*/log.jsonl"))
 
 
 def _examples(model: Transformer, test: Dataset, outside: Tensor) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from sgpa.optim import OptimConfig
 from sgpa.training import Report, Trainer
 from sgpa.types import Inputs
 
+RUNS = {"sgpa": ("warm-start", "sgpa"), "mle": ("mle",)}  # the trainings each method is made of
 WARM_SHARE = 0.4  # of the epochs train a point model, whose weights the sparse GP starts from
 
 

@@ -17,7 +17,7 @@ from sgpa.data.text_files import read_texts
 from sgpa.errors import InputError
 from sgpa.evaluation import Results, Subject, evaluate
 from sgpa.files import write_json, write_text
-from sgpa.fit import Fit
+from sgpa.fit import RUNS, Fit
 from sgpa.models import (
     GraphConfig,
     KernelConfig,
@@ -150,7 +150,10 @@ def train(task: Task, directory: Path, how: Fit, *, compare: bool, command: str)
                 "fit": {k: v for k, v in asdict(how).items() if k not in ("report", "directory")},
                 **about,
             },
-            "seconds": {method: _seconds(directory, method) for method in makers},
+            "seconds": {
+                method: sum(seconds(directory / run / "log.jsonl") for run in RUNS[method])
+                for method in makers
+            },
             **provenance(),
         },
     }
@@ -171,8 +174,3 @@ def patch_for(size: int) -> int:
     """The patch size that cuts an image into about 8 x 8 patches."""
     divisors = [d for d in range(1, size + 1) if size % d == 0]
     return min(divisors, key=lambda d: abs(size // d - 8))
-
-
-def _seconds(directory: Path, method: str) -> float:
-    names = ("warm-start", "sgpa") if method == "sgpa" else (method,)
-    return sum(seconds(directory / name / "log.jsonl") for name in names)

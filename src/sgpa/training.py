@@ -52,8 +52,8 @@ class Trainer:
 
     def fit(self) -> Transformer:
         """Train to the end and return the selected model in evaluation mode."""
-        if self.finished is not None:
-            return Transformer.from_pretrained(self.finished).to(self.device)
+        if (finished := self.finished) is not None:
+            return Transformer.from_pretrained(finished).to(self.device)
         check_device(self.device)
         torch.manual_seed(self.seed)
         train, validation = self.train.to(self.device), self.validation.to(self.device)

@@ -88,13 +88,17 @@ class Attention(nn.Module):
         F = self.draw(moments, () if samples is None else (samples,))
         value = self.dropout(self.W_o(merge_heads(F)))  # [*S, B, T, E]
         value = mask_tokens(value, key_padding_mask)
-        require_finite(lambda: self.overflow_message(x), value, moments.kl.g, moments.kl.a)
+        require_finite(lambda: self.not_finite_message(x), value, moments.kl.g, moments.kl.a)
         return AttentionOutput(value, moments.kl)
 
-    def overflow_message(self, x: Tensor) -> str:
+    def not_finite_message(self, x: Tensor) -> str:
         """What to say when the output for x is not finite."""
         if not x.isfinite().all():
             return f"{self.name}: its input x has entries that are NaN or infinite"
+        return self.overflow_message()
+
+    def overflow_message(self) -> str:
+        """What to say when the output for a finite input is not finite."""
         return f"{self.name}: the attention output is not finite; lower the learning rate"
 
     def heads(self, x: Tensor, W: nn.Linear) -> Tensor:

@@ -48,6 +48,10 @@ class Source:
         """File name of the official archive, empty where there is none."""
         return self.url.rpartition("/")[2]
 
+    def accepts(self, rows: int, expected: int) -> bool:
+        """Whether so many rows will do for a split that has `expected` when whole."""
+        return 1 <= rows <= expected if self.partial else rows == expected
+
 
 CIFAR_TERMS = "cite Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
 TORONTO = "https://www.cs.toronto.edu/~kriz"
@@ -141,6 +145,11 @@ def find(name: str, split: str, data_dir: Path | None = None) -> list[Path]:
     raise InputError(f"{name}: no {split} files in {looked}; {way}put them at {here}{why}")
 
 
+def stamp(files: Sequence[Path]) -> list[list[str | int]]:
+    """Name, size and time of change of each file: what is derived from files is kept under this."""
+    return [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+
+
 def source(name: str) -> Source:
     """The entry of a set in the table; the error lists the names there are."""
     if name not in SOURCES:
@@ -187,7 +196,7 @@ def verify(name: str, data_dir: Path | None = None, *, checksums: bool = True) -
             checked.append(Checked(split, expected))
             continue
         rows = sum(_rows(file, known.columns) for file in files)
-        if not (1 <= rows <= expected if known.partial else rows == expected):
+        if not known.accepts(rows, expected):
             least = "1 to " if known.partial else ""
             again = " and ".join(str(file) for file in files)
             raise InputError(
@@ -247,7 +256,7 @@ def _publish(name: str, written: Mapping[str, Path], folder: Path, origin: str) 
     entries: dict[str, Any] = {}
     for split, expected in known.rows.items():
         rows = _rows(written[split], known.columns) if split in written else 0
-        if not (1 <= rows <= expected if known.partial else rows == expected):
+        if not known.accepts(rows, expected):
             raise InputError(
                 f"{name}: {origin} holds {rows:,} {split} rows, expected {expected:,}; fetch it again"
             )

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from torch import Tensor
 
 from sgpa.data.dataset import Dataset, Splits
-from sgpa.data.sources import cache_dir, find
+from sgpa.data.sources import cache_dir, find, stamp
 from sgpa.data.text_files import read_columns, read_texts, read_unlabelled
 from sgpa.errors import CheckpointError, InputError, check_fields
 from sgpa.files import read_tensors, write_tensors, write_text
@@ -221,7 +221,7 @@ def imdb(
         "seed": seed,
         "max_tokens": max_tokens,
         "tokenizer": vocabulary if tokenizer is None else _digest(tokenizer),
-        "files": [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files],
+        "files": stamp(files),
     }
     folder = None
     if cache:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sgpa.data.augment import three_augment
 from sgpa.data.dataset import Dataset, Splits
-from sgpa.data.sources import cache_dir, find, read_table
+from sgpa.data.sources import cache_dir, find, read_table, stamp
 from sgpa.errors import CheckpointError, InputError
 from sgpa.files import read_tensors, write_tensors
 
@@ -130,6 +130,5 @@ def _labels(file: Path, column: str, values: list[object], classes: int) -> Tens
 
 
 def _fingerprint(files: Sequence[Path]) -> str:
-    """Changes when a file does: names, sizes and times of change."""
-    stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(repr(stats).encode()).hexdigest()[:16]
+    """Changes when a file does."""
+    return hashlib.sha256(repr(stamp(files)).encode()).hexdigest()[:16]

@@ -8,6 +8,17 @@ from sgpa.linalg import recording
 from sgpa.models.config import TokenConfig
 
 
+def columns_in_use(padding: Tensor) -> int:
+    """Columns of a padded batch [B, T] that hold a token in some row; the others only cost time.
+
+    All of them while a graph is recorded, and where rows are not filled up at their end.
+    """
+    if recording(padding):
+        return padding.shape[1]
+    longest = int((~padding).sum(1).max()) if len(padding) else 0
+    return longest if longest > 0 and bool(padding[:, longest:].all()) else padding.shape[1]
+
+
 class TokenEmbedding(nn.Module):
     """Token plus position embeddings: ids [B, T] -> [B, T, E], padding where the id is `pad`."""
 
@@ -24,10 +35,8 @@ class TokenEmbedding(nn.Module):
         """Tokens and the padding mask (True at padding)."""
         self.check(ids)
         padding = ids == self.config.pad
-        if not recording(ids):  # columns that are padding in every row say nothing and cost time
-            longest = int((~padding).sum(1).max()) if len(ids) else 0
-            if padding[:, longest:].all() and longest > 0:
-                ids, padding = ids[:, :longest], padding[:, :longest]
+        T = columns_in_use(padding)
+        ids, padding = ids[:, :T], padding[:, :T]
         return self.dropout(self.project(self.tokens(ids) + self.positions[: ids.shape[1]])), padding
 
     def check(self, ids: Tensor) -> None:

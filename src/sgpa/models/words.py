@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from sgpa.errors import InputError
 from sgpa.linalg import recording, require_finite
 from sgpa.models.config import WordsConfig
+from sgpa.models.text import columns_in_use
 from sgpa.types import Words
 
 
@@ -30,10 +31,8 @@ class WordEmbedding(nn.Module):
         self.check(words)
         ids, layers = words.ids, words.layers
         padding = ids == 0
-        if not recording(ids):  # columns that are padding in every row say nothing and cost time
-            longest = int((~padding).sum(1).max()) if len(ids) else 0
-            if padding[:, longest:].all() and longest > 0:
-                ids, layers, padding = ids[:, :longest], layers[:, :longest], padding[:, :longest]
+        T = columns_in_use(padding)
+        ids, layers, padding = ids[:, :T], layers[:, :T], padding[:, :T]
         tokens = self.project(torch.cat([self.mixed(layers), self.words(ids)], -1))  # [B, T, E]
         return self.dropout(tokens + self.positions[: ids.shape[1]]), padding
 
