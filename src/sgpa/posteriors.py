@@ -11,6 +11,7 @@ A padded key must come in with v = 0; neither kernel normalises over keys, so th
 import torch
 from torch import Tensor
 
+from sgpa import noise
 from sgpa.types import Posterior
 
 
@@ -107,7 +108,7 @@ def sample_marginals(posterior: Posterior, samples: tuple[int, ...] = ()) -> Ten
     """f ~ N(mean, diag(variance)): tokens independent of each other, [*samples, ..., H, T, V]."""
     scale = posterior.variance.clamp_min(VARIANCE_FLOOR).sqrt()
     mean = posterior.mean
-    return mean + scale * torch.randn(samples + mean.shape, dtype=mean.dtype, device=mean.device)
+    return mean + scale * noise.normal(samples + mean.shape, mean)
 
 
 def sample_jointly(
@@ -120,9 +121,9 @@ def sample_jointly(
     """
     mean = posterior.mean
     shape = samples + mean.shape
-    unexplained = L_c @ torch.randn(shape, dtype=mean.dtype, device=mean.device)  # [*S, ..., H, T, V]
-    noise = torch.randn((*shape[:-2], shape[-1], A.shape[-2], 1), dtype=mean.dtype, device=mean.device)
-    learned = (A.mT.unsqueeze(-3) @ (s @ noise)).squeeze(-1).mT  # A' s_d ε_d       [*S, ..., H, T, V]
+    unexplained = L_c @ noise.normal(shape, mean)  # [*S, ..., H, T, V]
+    eps = noise.normal((*shape[:-2], shape[-1], A.shape[-2], 1), mean)
+    learned = (A.mT.unsqueeze(-3) @ (s @ eps)).squeeze(-1).mT  # A' s_d ε_d       [*S, ..., H, T, V]
     return mean + unexplained + learned
 
 

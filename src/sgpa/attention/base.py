@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from sgpa.errors import InputError, check_fields
 from sgpa.linalg import full_precision, recording, require_finite
+from sgpa.noise import Dropout
 from sgpa.types import AttentionOutput, Kl, Posterior
 
 
@@ -57,7 +58,7 @@ class Attention(nn.Module):
         self.name = "attention"  # a model calls its layers 'layer 1', 'layer 2', ... in error messages
         self.W_v = nn.Linear(embed_dim, embed_dim, bias=False)
         self.W_o = nn.Linear(embed_dim, embed_dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def moments(self, x: Tensor, padding: Tensor | None, state: object = None) -> Moments:
         """Everything up to, but not including, the sampling; x is zero at padding."""

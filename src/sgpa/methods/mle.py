@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, field, replace
 
-from sgpa.methods.base import Predictor
+from sgpa.methods.base import Method
 from sgpa.models import DotProductConfig, KernelAttentionConfig, ModelConfig, Transformer
 from sgpa.objectives import Progress, negative_elbo
 from sgpa.types import Batch, Loss
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mle:
+class Mle(Method):
     """Minimise the negative log-likelihood, with kernel or dot-product attention."""
 
     attention: KernelAttentionConfig | DotProductConfig = field(default_factory=KernelAttentionConfig)
@@ -20,14 +20,7 @@ class Mle:
         """The task's Transformer with deterministic attention."""
         return Transformer(replace(config, attention=self.attention))
 
-    def initialise(self, model: Transformer, batch: Batch) -> None:
-        """Nothing to set from data."""
-
     def loss(self, model: Transformer, batch: Batch, progress: Progress) -> Loss:
         """-log p(y | x)."""
         del progress
         return negative_elbo(model(batch.inputs), model.likelihood, batch.targets)
-
-    def predictor(self, model: Transformer) -> Predictor:
-        """The model itself: one deterministic pass."""
-        return model

@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field, replace
 
 from sgpa.errors import check_fields
-from sgpa.methods.base import Predictor
+from sgpa.methods.base import Method
 from sgpa.models import ModelConfig, SgpaConfig, Transformer
 from sgpa.objectives import KlWeights, Progress, negative_elbo
 from sgpa.types import Batch, Loss
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sgpa:
+class Sgpa(Method):
     """Minimise the negative ELBO.
 
     `place` puts the global inducing points on tokens of the training data before the first step;
@@ -40,7 +40,3 @@ class Sgpa:
         """-ELBO with weighted parts."""
         output = model(batch.inputs, samples=None if self.samples == 1 else self.samples)
         return negative_elbo(output, model.likelihood, batch.targets, self.kl.at(progress))
-
-    def predictor(self, model: Transformer) -> Predictor:
-        """The model itself: ten samples in one pass."""
-        return model

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from sgpa.attention import Attention, GlobalState
+from sgpa.noise import Dropout
 from sgpa.types import AttentionOutput
 
 
@@ -14,7 +15,7 @@ class Mlp(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.up = nn.Linear(width, width)
         self.down = nn.Linear(width, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., E] -> [..., E]."""
@@ -53,7 +54,7 @@ class NoDropout:
     """Switch dropout off inside the block; the module's other modes stay as they are."""
 
     def __init__(self, module: nn.Module) -> None:
-        self.active = [m for m in module.modules() if isinstance(m, nn.Dropout) and m.training]
+        self.active = [m for m in module.modules() if isinstance(m, Dropout) and m.training]
 
     def __enter__(self) -> None:
         for m in self.active:

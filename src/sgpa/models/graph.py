@@ -16,14 +16,13 @@ class GraphEmbedding(nn.Module):
     nodes from edges. Tokens: N nodes then M edges, [B, N + M, E].
     """
 
-    def __init__(self, config: GraphConfig, width: int, dropout: float) -> None:
+    def __init__(self, config: GraphConfig, width: int) -> None:
         super().__init__()
         self.config = config
         self.node_types = nn.Embedding(config.node_types, width)
         self.edge_types = nn.Embedding(config.edge_types, width)
         self.identify = nn.Linear(2 * config.identifier_width, width, bias=False)
         self.kinds = nn.Parameter(torch.randn(2, width) * width**-0.5)  # t_node, t_edge
-        self.dropout = nn.Dropout(dropout)
 
     def forward(self, graphs: Graphs) -> tuple[Tensor, Tensor]:
         """Tokens and the padding mask (True at padding)."""
@@ -37,7 +36,7 @@ class GraphEmbedding(nn.Module):
         edges = self.edge_types(graphs.edge_types.clamp_min(0)) + self.identify(P_uv)
         tokens = torch.cat([nodes + self.kinds[0], edges + self.kinds[1]], 1)
         padding = torch.cat([graphs.nodes < 0, graphs.edge_types < 0], 1)
-        return self.dropout(tokens), padding
+        return tokens, padding
 
     def check(self, graphs: Graphs) -> None:
         """One clear line for graphs that cannot be embedded."""

@@ -22,14 +22,13 @@ def columns_in_use(padding: Tensor) -> int:
 class TokenEmbedding(nn.Module):
     """Token plus position embeddings: ids [B, T] -> [B, T, E], padding where the id is `pad`."""
 
-    def __init__(self, config: TokenConfig, width: int, dropout: float) -> None:
+    def __init__(self, config: TokenConfig, width: int) -> None:
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(config.vocabulary, config.embedding_width, padding_idx=config.pad)
         self.positions = nn.Parameter(0.1 * torch.randn(config.max_tokens, config.embedding_width))
         same = config.embedding_width == width
         self.project = nn.Identity() if same else nn.Linear(config.embedding_width, width)
-        self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Tokens and the padding mask (True at padding)."""
@@ -37,7 +36,7 @@ class TokenEmbedding(nn.Module):
         padding = ids == self.config.pad
         T = columns_in_use(padding)
         ids, padding = ids[:, :T], padding[:, :T]
-        return self.dropout(self.project(self.tokens(ids) + self.positions[: ids.shape[1]])), padding
+        return self.project(self.tokens(ids) + self.positions[: ids.shape[1]]), padding
 
     def check(self, ids: Tensor) -> None:
         """One clear line for ids that cannot be embedded."""

@@ -1,6 +1,6 @@
 """The Transformer as a deep GP: embedding, layers, pooling, head."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,14 @@ from sgpa.errors import InputError
 from sgpa.likelihoods import LIKELIHOODS
 from sgpa.linalg import full_precision
 from sgpa.models import pretrained
+from sgpa.models.bayesian import bayesian_maps, drawing
 from sgpa.models.blocks import Layer, Mlp, NoDropout
 from sgpa.models.config import GraphConfig, ModelConfig, PatchConfig, TokenConfig, WordsConfig
 from sgpa.models.graph import GraphEmbedding
 from sgpa.models.text import TokenEmbedding
 from sgpa.models.vision import PatchEmbedding
 from sgpa.models.words import WordEmbedding
+from sgpa.noise import Dropout
 from sgpa.types import AttentionOutput, Inputs, Kl, ModelOutput, Prediction
 
 States = tuple[GlobalState | None, ...]
@@ -33,8 +35,8 @@ EMBEDDINGS: dict[type[Any], type[nn.Module]] = {
 class Transformer(nn.Module):
     """The Transformer a config describes; `likelihood` says how to read its outputs.
 
-    `forward` returns outputs [B, C]; with `samples=S` they are [S, B, C], where all that comes before
-    the first sampled layer, and that layer's moments, are computed once.
+    `forward` returns outputs [B, C]; with `samples=S` they are [S, B, C], where all that comes before the
+    first random step, and the moments of a first sampled layer, are computed once.
 
     >>> model = Transformer(ModelConfig(embedding=PatchConfig()))
     >>> model(torch.randn(2, 3, 32, 32)).f.shape
@@ -44,7 +46,8 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = c = config
-        self.embedding = EMBEDDINGS[type(c.embedding)](c.embedding, c.width, c.dropout)
+        self.embedding = EMBEDDINGS[type(c.embedding)](c.embedding, c.width)
+        self.dropout = Dropout(c.dropout)
         self.layers = nn.ModuleList(
             Layer(
                 f"layer {i + 1}",
@@ -56,8 +59,9 @@ class Transformer(nn.Module):
         self.mlp = Mlp(c.width, c.dropout)
         self.norm = nn.LayerNorm(c.width)
         self.pool = nn.Linear(c.width, 1) if c.pooling == "sequence" else None
-        self.head = nn.Linear(c.width, c.outputs)
+        self.head = c.head.build(c.width, c.outputs)
         self.likelihood = LIKELIHOODS[c.likelihood]()
+        c.weights.apply(self)
 
     @property
     def gp_layers(self) -> list[Layer]:
@@ -66,13 +70,14 @@ class Transformer(nn.Module):
 
     @property
     def stochastic(self) -> bool:
-        """Whether any layer samples its output."""
-        return any(layer.attention.stochastic for layer in self.gp_layers)
+        """Whether two passes over the same inputs differ, as the model is now."""
+        sampled = any(layer.attention.stochastic for layer in self.gp_layers)
+        return sampled or self.dropout.active or bool(bayesian_maps(self))
 
     @property
     def device(self) -> torch.device:
         """Where the parameters are."""
-        return self.head.weight.device
+        return next(self.parameters()).device
 
     def global_state(self) -> States:
         """What depends on the parameters alone, for every layer at once: G_phi(Z_g), K_gg, S_g, KL_g.
@@ -96,10 +101,17 @@ class Transformer(nn.Module):
     ) -> Iterator[tuple[Layer, Tensor, Tensor | None, AttentionOutput]]:
         """Run the layers; yields each with its input f, the padding of its output and that output.
 
-        Samples multiply the batch at the first sampled layer: from there on f is [S B, T, E].
+        Samples multiply the batch at the first random step: from there on f is [S B, T, E].
         """
         states = self.global_state() if states is None else states
+        if samples is not None and bayesian_maps(self):
+            inputs, samples = inputs[torch.arange(len(inputs), device=self.device).repeat(samples)], None
         f, padding = self.embedding(inputs)  # [B, T, E], [B, T] or None
+        if samples is not None and self.dropout.active:
+            f = f.repeat(samples, 1, 1)
+            padding = None if padding is None else padding.repeat(samples, 1)
+            samples = None
+        f = self.dropout(f)
         for layer, state in zip(self.gp_layers, states, strict=True):
             draws = samples if layer.attention.stochastic else None
             out = layer(f, padding, state, draws)
@@ -114,12 +126,21 @@ class Transformer(nn.Module):
         self, inputs: Inputs, *, samples: int | None = None, states: States | None = None
     ) -> ModelOutput:
         """Outputs before the likelihood, and the KL of each layer."""
-        steps = [(padding, out) for _, _, padding, out in self.walk(inputs, states, samples)]
-        padding, last = steps[-1]
-        f = self.head(self.pooled(self.norm(self.mlp(last.value)), padding))  # [B or S B, C]
+        with drawing(self, samples):
+            x, kl = self.features(inputs, samples=samples, states=states)
+            f = self.head(x)  # [B or S B, C]
         if samples is not None:
             f = f.unflatten(0, (samples, -1)) if self.stochastic else f.expand(samples, *f.shape)
-        return ModelOutput(f, tuple(out.kl for _, out in steps))
+        return ModelOutput(f, kl)
+
+    def features(
+        self, inputs: Inputs, *, samples: int | None = None, states: States | None = None
+    ) -> tuple[Tensor, tuple[Kl, ...]]:
+        """What the head reads, [B, E], or [S B, E] where samples of a stochastic model are asked for."""
+        steps = [(padding, out) for _, _, padding, out in self.walk(inputs, states, samples)]
+        padding, last = steps[-1]
+        x = self.pooled(self.norm(self.mlp(last.value)), padding)
+        return x, tuple(out.kl for _, out in steps)
 
     def pooled(self, x: Tensor, padding: Tensor | None) -> Tensor:
         """One vector per sequence, from its real tokens: [B, T, E] -> [B, E]."""
@@ -150,25 +171,40 @@ class Transformer(nn.Module):
         the caller's random state is left alone. `batch_size` rows go through the model at a time; the
         default keeps the work in the caches of a CPU, or a GPU busy.
         """
-        samples = samples if samples is not None else (10 if self.stochastic else 1)
-        if samples < 1:
-            raise InputError(f"samples={samples}: at least one is needed")
-        if len(inputs) == 0:
-            raise InputError("nothing to predict: the inputs have no row")
-        batch_size = batch_size or self._rows_at_once(inputs, samples)
         was_training = self.training
         self.eval()
         try:
-            with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-                torch.manual_seed(seed)
-                states = self.global_state()
-                outputs = [
-                    self(inputs[i : i + batch_size].to(self.device), samples=samples, states=states).f
-                    for i in range(0, len(inputs), batch_size)
-                ]
+            f = self.draw(inputs, samples=samples, batch_size=batch_size, seed=seed)
         finally:
             self.train(was_training)
-        return self.likelihood.predict(torch.cat(outputs, 1))
+        return self.likelihood.predict(f)
+
+    @torch.no_grad()
+    def draw(
+        self, inputs: Inputs, *, samples: int | None = None, batch_size: int | None = None, seed: int = 0
+    ) -> Tensor:
+        """Outputs [S, N, C] of all rows in the model's present mode; arguments as in `predict`."""
+        samples = samples if samples is not None else (10 if self.stochastic else 1)
+        if samples < 1:
+            raise InputError(f"samples={samples}: at least one is needed")
+        states = self.global_state()
+
+        def outputs(rows: Inputs) -> Tensor:
+            return self(rows, samples=samples, states=states).f
+
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            return torch.cat(list(self.in_batches(outputs, inputs, samples, batch_size)), 1)
+
+    def in_batches(
+        self, function: Callable[[Inputs], Tensor], inputs: Inputs, samples: int = 1, rows: int | None = None
+    ) -> Iterator[Tensor]:
+        """The function of so many rows at a time, on the model's device."""
+        if len(inputs) == 0:
+            raise InputError("nothing to predict: the inputs have no row")
+        rows = rows or self._rows_at_once(inputs, samples)
+        for i in range(0, len(inputs), rows):
+            yield function(inputs[i : i + rows].to(self.device))
 
     def _rows_at_once(self, inputs: Inputs, samples: int) -> int:
         """Rows whose Gram matrices [rows S, H, T, T] stay in the caches of a CPU, or keep a GPU busy."""

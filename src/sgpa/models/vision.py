@@ -14,12 +14,11 @@ class PatchEmbedding(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, config: PatchConfig, width: int, dropout: float) -> None:
+    def __init__(self, config: PatchConfig, width: int) -> None:
         super().__init__()
         self.config = config
-        self.project = nn.Conv2d(config.channels, width, config.patch_size, stride=config.patch_size)
+        self.project = nn.Linear(config.channels * config.patch_size**2, width)
         self.positions = nn.Parameter(0.1 * torch.randn(config.max_tokens, width))
-        self.dropout = nn.Dropout(dropout)
         mean, std = config.mean or (0.5,) * config.channels, config.std or (0.5,) * config.channels
         self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
@@ -35,5 +34,10 @@ class PatchEmbedding(nn.Module):
         elif not images.is_floating_point():
             raise InputError(f"expected images as uint8, or as normalised floats, got {images.dtype}")
         require_finite(lambda: "the images have pixels that are NaN or infinite; clean them first", images)
-        tokens = self.project(images).flatten(2).mT  # [B, T, E]
-        return self.dropout(tokens + self.positions), None
+        return self.project(self.patches(images)) + self.positions, None
+
+    def patches(self, images: Tensor) -> Tensor:
+        """Pixels of each patch side by side, channel by channel: [B, C, h, w] -> [B, T, C p p]."""
+        p = self.config.patch_size
+        cut = images.unflatten(3, (-1, p)).unflatten(2, (-1, p))  # [B, C, h/p, p, w/p, p]
+        return cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)

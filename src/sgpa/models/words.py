@@ -16,7 +16,7 @@ class WordEmbedding(nn.Module):
     h are the language model's layers [B, T, L, F], e the learned words [B, T, E_w], p the positions [T, E].
     """
 
-    def __init__(self, config: WordsConfig, width: int, dropout: float) -> None:
+    def __init__(self, config: WordsConfig, width: int) -> None:
         super().__init__()
         self.config = config
         self.scores = nn.Parameter(torch.zeros(config.layers))  # equal shares at first      [L]
@@ -24,7 +24,6 @@ class WordEmbedding(nn.Module):
         self.words = nn.Embedding(config.vocabulary, config.embedding_width, padding_idx=0)
         self.project = nn.Linear(config.features + config.embedding_width, width)
         self.positions = nn.Parameter(0.1 * torch.randn(config.max_tokens, width))
-        self.dropout = nn.Dropout(dropout)
 
     def forward(self, words: Words) -> tuple[Tensor, Tensor]:
         """Tokens [B, T, E] and the padding mask [B, T] (True at padding)."""
@@ -34,7 +33,7 @@ class WordEmbedding(nn.Module):
         T = columns_in_use(padding)
         ids, layers, padding = ids[:, :T], layers[:, :T], padding[:, :T]
         tokens = self.project(torch.cat([self.mixed(layers), self.words(ids)], -1))  # [B, T, E]
-        return self.dropout(tokens + self.positions[: ids.shape[1]]), padding
+        return tokens + self.positions[: ids.shape[1]], padding
 
     def mixed(self, layers: Tensor) -> Tensor:
         """γ Σ_l s_l h_l: [B, T, L, F] -> [B, T, F]."""

@@ -1,0 +1,31 @@
+"""A model as frozen data."""
+
+from sgpa.models.config.attention import DotProductConfig, KernelAttentionConfig, KernelConfig, SgpaConfig
+from sgpa.models.config.embedding import GraphConfig, PatchConfig, TokenConfig, WordsConfig
+from sgpa.models.config.model import ModelConfig, from_json, to_json
+from sgpa.models.config.weights import (
+    LinearHeadConfig,
+    MeanFieldConfig,
+    PointConfig,
+    RandomFeatureConfig,
+    SpectralConfig,
+)
+
+__all__ = [
+    "DotProductConfig",
+    "GraphConfig",
+    "KernelAttentionConfig",
+    "KernelConfig",
+    "LinearHeadConfig",
+    "MeanFieldConfig",
+    "ModelConfig",
+    "PatchConfig",
+    "PointConfig",
+    "RandomFeatureConfig",
+    "SgpaConfig",
+    "SpectralConfig",
+    "TokenConfig",
+    "WordsConfig",
+    "from_json",
+    "to_json",
+]

@@ -1,0 +1,116 @@
+"""What a model reads, as frozen data."""
+
+from dataclasses import dataclass
+
+from sgpa.errors import check_fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchConfig:
+    """Square images cut into square patches, each a token.
+
+    uint8 images are scaled to [0, 1] and normalised with `mean` and `std` (one number per channel), so that
+    a saved model carries its own preprocessing; floating-point images are taken as they are.
+    """
+
+    image_size: int = 32
+    channels: int = 3
+    patch_size: int = 4
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "std"):  # JSON knows lists only
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        fits = self.patch_size >= 1 and self.image_size % self.patch_size == 0
+        check_fields(
+            "embedding",
+            [
+                ("image_size", self.image_size, self.image_size >= 1, "1 or more"),
+                ("channels", self.channels, self.channels >= 1, "1 or more"),
+                ("patch_size", self.patch_size, fits, f"a divisor of image_size={self.image_size}"),
+                (
+                    "mean",
+                    self.mean,
+                    len(self.mean) in (0, self.channels),
+                    f"{self.channels} numbers, or none",
+                ),
+                (
+                    "std",
+                    self.std,
+                    len(self.std) == len(self.mean) and all(s > 0 for s in self.std),
+                    "as many positive numbers as mean has",
+                ),
+            ],
+        )
+
+    @property
+    def max_tokens(self) -> int:
+        """Patches per image."""
+        return (self.image_size // self.patch_size) ** 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenConfig:
+    """Token ids with learned embeddings and positions. `pad` is the id that fills up short rows."""
+
+    vocabulary: int
+    max_tokens: int = 512
+    embedding_width: int = 128
+    pad: int = 0
+
+    def __post_init__(self) -> None:
+        check_fields(
+            "embedding",
+            [
+                ("vocabulary", self.vocabulary, self.vocabulary >= 2, "2 or more"),
+                ("max_tokens", self.max_tokens, self.max_tokens >= 1, "1 or more"),
+                ("embedding_width", self.embedding_width, self.embedding_width >= 1, "1 or more"),
+                ("pad", self.pad, 0 <= self.pad < self.vocabulary, f"0..{self.vocabulary - 1}"),
+            ],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphConfig:
+    """Graphs whose nodes and edges are all tokens, told apart by node and type identifiers."""
+
+    node_types: int
+    edge_types: int
+    identifier_width: int = 16
+    max_tokens: int = 256
+
+    def __post_init__(self) -> None:
+        check_fields(
+            "embedding",
+            [
+                (name, getattr(self, name), getattr(self, name) >= 1, "1 or more")
+                for name in ("node_types", "edge_types", "identifier_width", "max_tokens")
+            ],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordsConfig:
+    """Words with learned embeddings, beside `layers` features of width `features` from a language model."""
+
+    vocabulary: int
+    features: int
+    layers: int = 3
+    max_tokens: int = 64
+    embedding_width: int = 128
+
+    def __post_init__(self) -> None:
+        check_fields(
+            "embedding",
+            [
+                ("vocabulary", self.vocabulary, self.vocabulary >= 2, "2 or more"),
+                *(
+                    (name, getattr(self, name), getattr(self, name) >= 1, "1 or more")
+                    for name in ("features", "layers", "max_tokens", "embedding_width")
+                ),
+            ],
+        )
+
+
+EmbeddingConfig = PatchConfig | TokenConfig | GraphConfig | WordsConfig

@@ -1,0 +1,103 @@
+"""What a model is, as frozen data: enough to build it, to save it and to build it again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from sgpa.errors import ConfigError, check_fields
+from sgpa.likelihoods import LIKELIHOODS
+from sgpa.models.config.attention import (
+    AttentionConfig,
+    DotProductConfig,
+    KernelAttentionConfig,
+    KernelConfig,
+    SgpaConfig,
+)
+from sgpa.models.config.embedding import EmbeddingConfig, GraphConfig, PatchConfig, TokenConfig, WordsConfig
+from sgpa.models.config.weights import (
+    HeadConfig,
+    LinearHeadConfig,
+    MeanFieldConfig,
+    PointConfig,
+    RandomFeatureConfig,
+    SpectralConfig,
+    WeightsConfig,
+)
+
+POOLINGS = ("mean", "sequence")  # mean over real tokens, or learned softmax weights over them
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """A Transformer: what it reads, how deep and wide it is, how it attends and what it predicts."""
+
+    embedding: EmbeddingConfig
+    attention: AttentionConfig = field(default_factory=KernelAttentionConfig)
+    weights: WeightsConfig = field(default_factory=PointConfig)
+    head: HeadConfig = field(default_factory=LinearHeadConfig)
+    depth: int = 5
+    heads: int = 4
+    width: int = 128
+    dropout: float = 0.1
+    pooling: str = "mean"
+    outputs: int = 10
+    likelihood: str = "categorical"
+
+    def __post_init__(self) -> None:
+        fits = self.heads >= 1 and self.width % self.heads == 0
+        check_fields(
+            "model",
+            [
+                ("depth", self.depth, self.depth >= 1, "1 or more"),
+                ("heads", self.heads, self.heads >= 1, "1 or more"),
+                ("width", self.width, fits, f"a multiple of heads={self.heads}"),
+                ("dropout", self.dropout, 0 <= self.dropout < 1, "0 up to, but not, 1"),
+                ("pooling", self.pooling, self.pooling in POOLINGS, ", ".join(POOLINGS)),
+                ("outputs", self.outputs, self.outputs >= 1, "1 or more"),
+                ("likelihood", self.likelihood, self.likelihood in LIKELIHOODS, ", ".join(LIKELIHOODS)),
+            ],
+        )
+
+
+KINDS: dict[str, type[Any]] = {
+    "model": ModelConfig,
+    "kernel": KernelConfig,
+    "dot-product": DotProductConfig,
+    "kernel-attention": KernelAttentionConfig,
+    "sgpa": SgpaConfig,
+    "patches": PatchConfig,
+    "tokens": TokenConfig,
+    "graphs": GraphConfig,
+    "words": WordsConfig,
+    "point": PointConfig,
+    "mean-field": MeanFieldConfig,
+    "spectral": SpectralConfig,
+    "linear": LinearHeadConfig,
+    "random-features": RandomFeatureConfig,
+}
+NAMES = {kind: name for name, kind in KINDS.items()}
+
+
+def to_json(config: Any) -> Any:
+    """A config as plain data; every object says what kind it is."""
+    if type(config) not in NAMES:
+        return config
+    parts = {f.name: to_json(getattr(config, f.name)) for f in fields(config)}
+    return {"kind": NAMES[type(config)], **parts}
+
+
+def from_json(data: Any) -> Any:
+    """The config that `to_json` wrote, checked again."""
+    if not isinstance(data, Mapping):
+        return data
+    kind = KINDS.get(str(data.get("kind")))
+    if kind is None:
+        raise ConfigError(f"unknown kind {data.get('kind')!r} in a model config (known: {', '.join(KINDS)})")
+    given = {key: from_json(value) for key, value in data.items() if key != "kind"}
+    known = {f.name for f in fields(kind)}
+    if unknown := set(given) - known:
+        raise ConfigError(f"{data['kind']}: unknown fields {', '.join(sorted(unknown))}")
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise ConfigError(f"{data['kind']}: {error}") from error

@@ -1,0 +1,112 @@
+"""What kind of linear maps a model is made of, and what kind of last layer, as frozen data."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from sgpa.errors import check_fields
+from sgpa.models.bayesian import ESTIMATORS, BayesianLinear
+from sgpa.models.random_features import RandomFeatureHead
+from sgpa.models.spectral import SpectralLinear
+
+HIDDEN = ("W_o", "up", "down")  # the attention's output projection and the two maps of an MLP
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointConfig:
+    """One number per weight."""
+
+    def apply(self, model: nn.Module) -> None:
+        """Nothing to change."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanFieldConfig:
+    """An independent normal distribution per weight of every linear map; the prior is N(0, prior_std²)."""
+
+    prior_std: float = 1.0
+    initial_std: float = 0.00672  # softplus(-5)
+    estimator: str = "flipout"
+
+    def __post_init__(self) -> None:
+        check_fields(
+            "weights",
+            [
+                ("prior_std", self.prior_std, self.prior_std > 0, "positive"),
+                ("initial_std", self.initial_std, self.initial_std > 0, "positive"),
+                ("estimator", self.estimator, self.estimator in ESTIMATORS, ", ".join(ESTIMATORS)),
+            ],
+        )
+
+    def apply(self, model: nn.Module) -> None:
+        """Replace every linear map, keeping its initial values as means."""
+        for parent, name, linear in _linear_maps(model):
+            bayesian = BayesianLinear.around(linear, self.prior_std, self.initial_std, self.estimator)
+            setattr(parent, name, bayesian)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpectralConfig:
+    """Hidden linear maps whose spectral norm is at most `bound`, by power iteration."""
+
+    bound: float = 0.95
+    iterations: int = 1
+
+    def __post_init__(self) -> None:
+        check_fields(
+            "weights",
+            [
+                ("bound", self.bound, self.bound > 0, "positive"),
+                ("iterations", self.iterations, self.iterations >= 1, "1 or more"),
+            ],
+        )
+
+    def apply(self, model: nn.Module) -> None:
+        """Replace the hidden maps: the attention's output projections and those of the MLPs."""
+        for parent, name, linear in _linear_maps(model):
+            if name in HIDDEN:
+                setattr(parent, name, SpectralLinear.around(linear, self.bound, self.iterations))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearHeadConfig:
+    """A linear map from features to outputs."""
+
+    def build(self, width: int, outputs: int) -> nn.Module:
+        """The last layer."""
+        return nn.Linear(width, outputs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomFeatureConfig:
+    """A GP over the features, approximated by random Fourier features; `ridge` is its prior precision."""
+
+    features: int = 1024
+    ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_fields(
+            "head",
+            [
+                ("features", self.features, self.features >= 1, "1 or more"),
+                ("ridge", self.ridge, self.ridge > 0, "positive"),
+            ],
+        )
+
+    def build(self, width: int, outputs: int) -> nn.Module:
+        """The last layer."""
+        return RandomFeatureHead(width, outputs, self.features, self.ridge)
+
+
+WeightsConfig = PointConfig | MeanFieldConfig | SpectralConfig
+HeadConfig = LinearHeadConfig | RandomFeatureConfig
+
+
+def _linear_maps(model: nn.Module) -> list[tuple[nn.Module, str, nn.Linear]]:
+    """Every linear map with its owner and its name there."""
+    return [
+        (parent, name, child)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if type(child) is nn.Linear
+    ]
