@@ -7,11 +7,12 @@ import torch
 
 from sgpa.data import Dataset
 from sgpa.errors import CheckpointError, ConfigError, InputError, NumericalError
+from sgpa.logs import read_log
 from sgpa.methods import Mle, Sgpa
 from sgpa.models import ModelConfig, PatchConfig, SgpaConfig
 from sgpa.objectives import KlWeights
 from sgpa.optim import OptimConfig
-from sgpa.training import Trainer, read_log
+from sgpa.training import Trainer
 
 CONFIG = ModelConfig(
     embedding=PatchConfig(image_size=4, channels=1, patch_size=2), depth=2, heads=2, width=8, outputs=3

@@ -1,5 +1,6 @@
 """The state of a training run in one file: weights, Adam moments, random state, where it stands."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,25 @@ from sgpa.errors import CheckpointError
 from sgpa.files import read_tensors, write_tensors
 
 
-def save_run(path: Path, model: nn.Module, optimiser: torch.optim.Adam, note: dict[str, Any]) -> None:
-    """Write everything a run needs to go on exactly where it stands."""
+def save_run(
+    path: Path,
+    model: nn.Module,
+    optimiser: torch.optim.Adam,
+    random: Mapping[str, Tensor],
+    note: dict[str, Any],
+) -> None:
+    """Write everything a run needs to go on exactly where it stands; `random` are its generators' states."""
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for name, moments in _moments(model, optimiser).items():
         tensors |= {f"adam.{key}.{name}": value for key, value in moments.items()}
-    tensors["random.cpu"] = torch.get_rng_state()
-    if torch.cuda.is_available():
-        tensors["random.cuda"] = torch.cuda.get_rng_state()
+    tensors |= {f"random.{device}": state for device, state in random.items()}
     write_tensors(path, tensors, note)
 
 
-def load_run(path: Path, model: nn.Module, optimiser: torch.optim.Adam, fingerprint: str) -> dict[str, Any]:
-    """Bring model, optimiser and random state back; returns the note.
+def load_run(
+    path: Path, model: nn.Module, optimiser: torch.optim.Adam, fingerprint: str
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Bring model and optimiser back; returns the note and the generators' states.
 
     The fingerprint names the run's settings: a checkpoint of another run is refused.
     """
@@ -35,15 +42,10 @@ def load_run(path: Path, model: nn.Module, optimiser: torch.optim.Adam, fingerpr
     for name, parameter in model.named_parameters():
         if f"adam.step.{name}" in tensors:
             optimiser.state[parameter] = {
-                key: tensors[f"adam.{key}.{name}"].to(
-                    parameter.device if key != "step" else torch.device("cpu"), copy=True
-                )
+                key: tensors[f"adam.{key}.{name}"].to(parameter.device, copy=True)
                 for key in ("step", "exp_avg", "exp_avg_sq")
             }
-    torch.set_rng_state(tensors["random.cpu"])
-    if torch.cuda.is_available() and "random.cuda" in tensors:
-        torch.cuda.set_rng_state(tensors["random.cuda"])
-    return dict(note)
+    return dict(note), _under("random.", tensors)
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -93,8 +93,8 @@ def _run(
 ) -> None:
     from sgpa import own
     from sgpa.fit import Fit
+    from sgpa.logs import in_words
     from sgpa.report import aggregate, headline, to_rich, write_report
-    from sgpa.training import in_words
 
     with console.status("reading the data"):
         task = make()

@@ -17,12 +17,13 @@ from sgpa.data import Dataset, Splits, digits
 from sgpa.evaluation import Outside, Results, Subject, evaluate
 from sgpa.files import write_json
 from sgpa.fit import RUNS
+from sgpa.logs import history, in_words, seconds
 from sgpa.methods import Method
 from sgpa.models import Transformer
 from sgpa.optim import OptimConfig
 from sgpa.provenance import provenance
 from sgpa.recipes import Recipe
-from sgpa.training import Trainer, history, in_words, seconds
+from sgpa.training import Trainer
 from sgpa.types import Classification
 
 Announce = Callable[[str, int, int, str], None]  # run, epochs done, epochs in all, what to show

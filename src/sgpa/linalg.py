@@ -4,7 +4,9 @@ Small symmetric matrices are factorised in float64: at float32 a Gram matrix of 
 smooth-kernel points is numerically singular, and a failed factorisation returns garbage.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -31,9 +33,10 @@ def cholesky(K: Tensor, name: str, describe: Describe = in_batch, scale: Tensor 
     torch.Size([2, 2])
     """
     K = K.double()
-    if recording(K):  # no control flow on values: the smallest jitter, and whoever replays checks the loss
+    if recording(K):  # no control flow on values: the smallest jitter, and NaN where it does not do
         diagonal = K.diagonal(dim1=-2, dim2=-1) if scale is None else scale.double()
-        return torch.linalg.cholesky_ex(K + torch.diag_embed(JITTERS[0] * diagonal))[0]
+        L, info = torch.linalg.cholesky_ex(K + torch.diag_embed(JITTERS[0] * diagonal))
+        return torch.where((info == 0)[..., None, None], L, float("nan"))
     _raise_for(
         ~K.isfinite().all(-1).all(-1),
         f"{name} has entries that are not finite, which no jitter can mend",
@@ -73,9 +76,26 @@ def full_precision(x: Tensor) -> torch.autocast:
     return torch.autocast(x.device.type, enabled=False)
 
 
+_unchecked: ContextVar[bool] = ContextVar("unchecked", default=False)
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Inside the block no control flow depends on values; whoever opens it checks the outcome."""
+    token = _unchecked.set(True)
+    try:
+        yield
+    finally:
+        _unchecked.reset(token)
+
+
 def recording(x: Tensor) -> bool:
-    """Whether operations on x are being compiled or captured rather than run."""
-    return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+    """Whether operations on x are being compiled, captured or batched rather than simply run."""
+    return (
+        torch.compiler.is_compiling()
+        or _unchecked.get()
+        or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+    )
 
 
 def _raise_for(failed: Tensor, problem: str, describe: Describe) -> None:

@@ -6,7 +6,6 @@ side by side then draw exactly what each would have drawn alone.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import torch
@@ -60,22 +59,21 @@ class Playback:
         return found
 
 
-_source: ContextVar[Recording | Playback | None] = ContextVar("source", default=None)
+_sources: list[Recording | Playback] = []  # the innermost block's comes last
 
 
 @contextmanager
 def source(numbers: Recording | Playback) -> Iterator[None]:
     """Inside the block all random numbers come from `numbers`."""
-    token = _source.set(numbers)
+    _sources.append(numbers)
     try:
         yield
     finally:
-        _source.reset(token)
+        _sources.pop()
 
 
 def _ask(draw: Draw) -> Tensor:
-    numbers = _source.get()
-    return draw.fresh() if numbers is None else numbers.take(draw)
+    return _sources[-1].take(draw) if _sources else draw.fresh()
 
 
 def normal(shape: Sequence[int], like: Tensor) -> Tensor:
@@ -98,4 +96,4 @@ class Dropout(nn.Dropout):
 
     def forward(self, x: Tensor) -> Tensor:
         """Set entries of x to zero with probability p and scale the others by 1 / (1 - p)."""
-        return x * bernoulli(1 - self.p, x.shape, x).div_(1 - self.p) if self.active else x
+        return x * (bernoulli(1 - self.p, x.shape, x) / (1 - self.p)) if self.active else x

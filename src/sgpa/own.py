@@ -18,6 +18,7 @@ from sgpa.errors import InputError
 from sgpa.evaluation import Results, Subject, evaluate
 from sgpa.files import write_json, write_text
 from sgpa.fit import RUNS, Fit
+from sgpa.logs import history, seconds
 from sgpa.models import (
     GraphConfig,
     KernelConfig,
@@ -29,7 +30,6 @@ from sgpa.models import (
     to_json,
 )
 from sgpa.provenance import provenance
-from sgpa.training import history, seconds
 
 IDENTIFIERS = 16  # Laplacian eigenvectors that tell the nodes of a molecule apart
 TEST_SHARE = 0.15  # of the rows are never trained on and make the report

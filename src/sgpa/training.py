@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,23 +11,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sgpa import metrics
+from sgpa import logs, metrics
 from sgpa.checkpoints import load_run, save_run
 from sgpa.data import Dataset
 from sgpa.diagnostics import diagnose
-from sgpa.errors import NumericalError, check_fields
+from sgpa.errors import ConfigError, check_fields
 from sgpa.files import read_tensors, write_tensors
 from sgpa.methods import Method, Predictor
-from sgpa.models import ModelConfig, Transformer, to_json
-from sgpa.models.pretrained import warm_start
+from sgpa.models import ModelConfig, Transformer, pretrained, to_json
 from sgpa.objectives import Progress
 from sgpa.optim import OptimConfig
-from sgpa.types import Classification, Loss, Prediction
+from sgpa.stepping import Member, Moment, OneByOne, Stacked, can_stack, random_state
+from sgpa.types import Batch, Classification, Prediction
 
 CHECKPOINT_SECONDS = 5.0  # at most so much work is lost when a run dies
+TELL_SECONDS = 0.5  # how often a step is reported
+
+Report = Callable[[dict[str, Any]], None]  # receives each epoch's line of the log, or a step's
 
 
-Report = Callable[[dict[str, Any]], None]  # receives each epoch's line of the log
+def silent(_: dict[str, Any]) -> None:
+    """Tell nobody."""
 
 
 @dataclass
@@ -36,7 +40,7 @@ class Trainer:
 
     With a `directory` the run leaves `log.jsonl`, `checkpoint.safetensors`, `best.safetensors` and, once
     finished, `model/`; started again with the same settings it goes on where it stopped, and gives the
-    same result as if it had not.
+    same result as if it had not. `report` hears of every epoch, `tick` of a step about twice a second.
     """
 
     method: Method
@@ -48,104 +52,12 @@ class Trainer:
     directory: Path | None = None
     warm: dict[str, Tensor] | None = None  # weights of a trained point model to start from
     device: str = "cpu"
-    report: Report = lambda _: None
+    report: Report = silent
+    tick: Report = silent
 
     def fit(self) -> Transformer:
         """Train to the end and return the selected model in evaluation mode."""
-        if (finished := self.finished) is not None:
-            return Transformer.from_pretrained(finished).to(self.device)
-        check_device(self.device)
-        torch.manual_seed(self.seed)
-        train, validation = self.train.to(self.device), self.validation.to(self.device)
-        model = self.method.build(self.config).to(self.device)
-        for data in (train, validation):
-            model.likelihood.check(data.targets, model.config.outputs)
-        parameters = [p for p in model.parameters() if p.requires_grad]
-        optimiser = torch.optim.Adam(parameters, lr=self.optim.lr, fused=True)
-        checkpoint = self._path("checkpoint.safetensors")
-        if checkpoint is not None and checkpoint.exists():
-            note = load_run(checkpoint, model, optimiser, self.fingerprint)
-        else:
-            if self.warm is not None:
-                warm_start(model, self.warm)
-            model.likelihood.initialise(train.targets)
-            self.method.initialise(model, next(train.batches(INITIAL_BATCH, self.seed)))
-            note = {"fingerprint": self.fingerprint, "epoch": 0, "best": None, "best_epoch": 0}
-        self._cut_log(note["epoch"])
-        best = self._read_best(note)
-        saved = time.monotonic()
-        for epoch in range(note["epoch"] + 1, self.optim.epochs + 1):
-            line = self._epoch(model, optimiser, train, epoch)
-            looks = self._looks_at(epoch)
-            if looks:
-                scores = validate(self.method.predictor(model), validation)
-                line["validation"] = scores
-                score = self._score(scores, epoch)
-                if note["best"] is None or score < note["best"]:
-                    note |= {"best": score, "best_epoch": epoch}
-                    best = {name: value.detach().clone() for name, value in model.state_dict().items()}
-                    self._write_best(best)
-                line["layers"] = [asdict(d) for d in diagnose(model, validation.inputs[:DIAGNOSED])]
-            note["epoch"] = epoch
-            self._log(line)
-            if checkpoint is not None and (looks or time.monotonic() - saved > CHECKPOINT_SECONDS):
-                save_run(checkpoint, model, optimiser, note)
-                saved = time.monotonic()
-            self.report(line)
-        assert best is not None
-        model.load_state_dict(best)
-        if self.directory is not None:
-            model.save_pretrained(self.directory / "model")
-        return model.eval()
-
-    def _epoch(
-        self, model: Transformer, optimiser: torch.optim.Adam, train: Dataset, epoch: int
-    ) -> dict[str, Any]:
-        """One pass over the training data; returns the line for the log."""
-        model.train()
-        started = time.monotonic()
-        steps = -(-len(train) // self.optim.batch_size)
-        sums = torch.zeros(3, device=self.device)
-        for i, batch in enumerate(train.batches(self.optim.batch_size, self.seed * 1_000_003 + epoch)):
-            step = (epoch - 1) * steps + i
-            for group in optimiser.param_groups:
-                group["lr"] = self.optim.lr_at(step, steps)
-            progress = Progress(step / max(1, steps * self.optim.epochs - 1), len(train))
-            loss = self.method.loss(model, batch, progress)
-            optimiser.zero_grad(set_to_none=True)
-            loss.total.backward()
-            gradients = [p.grad for p in model.parameters() if p.grad is not None]
-            norm = torch.nn.utils.get_total_norm(gradients)
-            self._require_finite(model, loss, norm, step)
-            if self.optim.clip is not None:
-                torch.nn.utils.clip_grads_with_norm_(model.parameters(), self.optim.clip, norm)
-            optimiser.step()
-            sums += len(batch) * torch.stack([loss.nll.detach(), loss.kl_g.detach(), loss.kl_a.detach()])
-        nll, kl_g, kl_a = (sums / len(train)).tolist()
-        return {
-            "epoch": epoch,
-            "lr": optimiser.param_groups[0]["lr"],
-            "nll": nll,
-            "kl_g": kl_g,
-            "kl_a": kl_a,
-            "weight_g": loss.weight_g,
-            "weight_a": loss.weight_a,
-            "loss": nll + loss.weight_g * kl_g + loss.weight_a * kl_a,
-            "seconds": time.monotonic() - started,
-        }
-
-    def _require_finite(self, model: Transformer, loss: Loss, norm: Tensor, step: int) -> None:
-        if torch.isfinite(loss.total.detach() + norm):
-            return
-        parts = {"nll": loss.nll, "kl_g": loss.kl_g, "kl_a": loss.kl_a}
-        bad = [name for name, value in parts.items() if not value.isfinite()]
-        bad += [n for n, p in model.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
-        raise NumericalError(
-            f"step {step + 1}: {bad[0] if bad else 'the gradient norm'} is not finite; lower the learning "
-            f"rate (lr={self.optim.lr:g}) or set a gradient bound (clip); the last checkpoint is kept"
-        )
-
-    # ---- files ------------------------------------------------------------------------------
+        return train_together([self])[0]
 
     @property
     def fingerprint(self) -> str:
@@ -161,52 +73,167 @@ class Trainer:
         ]
         return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
 
-    @property
-    def finished(self) -> Path | None:
+    def finished(self) -> Transformer | None:
         """The saved model, if the run has come to its end."""
-        model, note = self._path("model"), self._path("checkpoint.safetensors")
+        model, note = self.path("model"), self.path("checkpoint.safetensors")
         if model is None or note is None or not (model / "config.json").exists() or not note.exists():
             return None
-        return model if read_tensors(note)[1]["fingerprint"] == self.fingerprint else None
+        if read_tensors(note)[1]["fingerprint"] != self.fingerprint:
+            return None
+        built = self.method.build(self.config)
+        pretrained.fill(built, pretrained.load(model)[1], model)
+        return built.to(self.device).eval()
 
-    def _path(self, name: str) -> Path | None:
+    def path(self, name: str) -> Path | None:
+        """A file of the run, if it keeps any."""
         return None if self.directory is None else self.directory / name
 
-    def _looks_at(self, epoch: int) -> bool:
-        return epoch % self.optim.select_every == 0 or epoch == self.optim.epochs
 
-    def _score(self, scores: dict[str, float], epoch: int) -> float:
-        """The number to minimise."""
-        if self.optim.select == "last":
-            return -float(epoch)
-        value = scores.get(self.optim.select)
-        allowed = ", ".join((*scores, "last"))
-        check_fields("optim", [("select", self.optim.select, value is not None, allowed)])
-        assert value is not None
-        return -value if self.optim.select == "accuracy" else value
+def train_together(trainers: Sequence[Trainer]) -> list[Transformer]:
+    """Train several runs that share method, model and optimiser; returns their models.
 
-    def _write_best(self, weights: dict[str, Tensor]) -> None:
-        if path := self._path("best.safetensors"):
-            write_tensors(path, weights)
+    Runs whose batches have one shape are trained at once on stacked parameters, others epoch by epoch in
+    turn. Either way each gives what it would have given alone, and can be resumed alone or together.
+    """
+    first = trainers[0]
+    check_device(first.device)
+    for other in trainers[1:]:
+        for name in ("method", "config", "optim", "device"):
+            if getattr(other, name) != getattr(first, name):
+                raise ConfigError(f"runs that train together must share their {name}")
+    runs = [_Run(trainer) for trainer in trainers if trainer.finished() is None]
+    steppers: dict[tuple[int, ...], Stacked] = {}
+    for epoch in range(1, first.optim.epochs + 1):
+        behind = [run for run in runs if run.note["epoch"] < epoch]
+        members = [run.member for run in behind]
+        if can_stack(members):
+            key = tuple(run.trainer.seed for run in behind)
+            stacked = steppers.setdefault(key, Stacked(members, first.method, first.optim))
+            _epoch(behind, stacked, epoch)
+        else:
+            for run in behind:
+                _epoch([run], OneByOne(run.member, first.method, first.optim), epoch)
+    for run in runs:
+        run.finish()
+    found = {id(run.trainer): run.member.model for run in runs}
+    models = [found.get(id(trainer)) or trainer.finished() for trainer in trainers]
+    return [model for model in models if model is not None]
 
-    def _read_best(self, note: dict[str, Any]) -> dict[str, Tensor] | None:
-        path = self._path("best.safetensors")
-        if note["best"] is None or path is None:
-            return None
-        return read_tensors(path)[0]
 
-    def _log(self, line: dict[str, Any]) -> None:
-        if path := self._path("log.jsonl"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+class _Run:
+    """A training under way: its model and all it writes to disk."""
 
-    def _cut_log(self, epoch: int) -> None:
-        """Forget what was logged after the checkpoint: those epochs are run again."""
-        if (path := self._path("log.jsonl")) and path.exists():
-            lines = list(read_log(path))
-            kept = [json.dumps(line) + "\n" for line in lines if line["epoch"] <= epoch]
-            path.write_text("".join(kept), encoding="utf-8")
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = t = trainer
+        torch.manual_seed(t.seed)
+        self.train, self.validation = t.train.to(t.device), t.validation.to(t.device)
+        model = t.method.build(t.config).to(t.device)
+        for data in (self.train, self.validation):
+            model.likelihood.check(data.targets, model.config.outputs)
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        optimiser = torch.optim.Adam(parameters, lr=t.optim.lr, fused=True)
+        checkpoint = t.path("checkpoint.safetensors")
+        if checkpoint is not None and checkpoint.exists():
+            self.note, random = load_run(checkpoint, model, optimiser, t.fingerprint)
+        else:
+            if t.warm is not None:
+                pretrained.warm_start(model, t.warm)
+            model.likelihood.initialise(self.train.targets)
+            t.method.initialise(model, next(self.train.batches(INITIAL_BATCH, t.seed)))
+            self.note = {"fingerprint": t.fingerprint, "epoch": 0, "best": None, "best_epoch": 0}
+            random = random_state()
+        self.member = Member(f"seed {t.seed}", model, optimiser, random)
+        if log := t.path("log.jsonl"):
+            logs.cut(log, self.note["epoch"])
+        best = t.path("best.safetensors")
+        self.best = read_tensors(best)[0] if best is not None and self.note["best"] is not None else None
+        self.saved = time.monotonic()
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return -(-len(self.train) // self.trainer.optim.batch_size)
+
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        """The batches of an epoch."""
+        return self.train.batches(self.trainer.optim.batch_size, self.trainer.seed * 1_000_003 + epoch)
+
+    def end_epoch(self, line: dict[str, Any]) -> None:
+        """Validate, select, log, save and tell."""
+        t, epoch, model = self.trainer, line["epoch"], self.member.model
+        looks = epoch % t.optim.select_every == 0 or epoch == t.optim.epochs
+        if looks:
+            scores = validate(t.method.predictor(model), self.validation)
+            line["validation"] = scores
+            score = to_minimise(scores, epoch, t.optim.select)
+            if self.note["best"] is None or score < self.note["best"]:
+                self.note |= {"best": score, "best_epoch": epoch}
+                self.best = {name: value.detach().clone() for name, value in model.state_dict().items()}
+                if path := t.path("best.safetensors"):
+                    write_tensors(path, self.best)
+            line["layers"] = [asdict(d) for d in diagnose(model, self.validation.inputs[:DIAGNOSED])]
+        self.note["epoch"] = epoch
+        if log := t.path("log.jsonl"):
+            logs.append(log, line)
+        checkpoint = t.path("checkpoint.safetensors")
+        if checkpoint is not None and (looks or time.monotonic() - self.saved > CHECKPOINT_SECONDS):
+            save_run(checkpoint, model, self.member.optimiser, self.member.random, self.note)
+            self.saved = time.monotonic()
+        t.report(line)
+
+    def finish(self) -> None:
+        """Go back to the selected epoch and save the model."""
+        assert self.best is not None
+        model = self.member.model
+        model.load_state_dict(self.best)
+        if (path := self.trainer.path("model")) is not None:
+            model.save_pretrained(path)
+        model.eval()
+
+
+def _epoch(runs: Sequence[_Run], stepper: OneByOne | Stacked, epoch: int) -> None:
+    """One pass of every run over its training data."""
+    first, optim, steps = runs[0], runs[0].trainer.optim, runs[0].steps
+    for run in runs:
+        run.member.model.train()
+    started = told = time.monotonic()
+    rows = 0
+    sums = torch.zeros(len(runs), 3, device=first.trainer.device)
+    with stepper:
+        for i, batches in enumerate(zip(*(run.batches(epoch) for run in runs), strict=True)):
+            at = (epoch - 1) * steps + i
+            lr = optim.lr_at(at, steps)
+            progress = Progress(at / max(1, steps * optim.epochs - 1), len(first.train))
+            done = stepper.step(batches, Moment(at, lr, progress))
+            sums += len(batches[0]) * done.parts
+            rows += len(batches[0])
+            now = time.monotonic()
+            if now - told > TELL_SECONDS or (epoch == 1 and i == 0):
+                told = now
+                for run, parts in zip(runs, (sums / rows).tolist(), strict=True):
+                    nll, kl_g, kl_a = parts
+                    run.trainer.tick(
+                        {
+                            **{"epoch": epoch, "step": i + 1, "steps": steps, "nll": nll},
+                            **{"kl_g": kl_g, "kl_a": kl_a, "step_seconds": (now - started) / (i + 1)},
+                        }
+                    )
+    share = (time.monotonic() - started) / len(runs)
+    for run, (nll, kl_g, kl_a) in zip(runs, (sums / rows).tolist(), strict=True):
+        run.end_epoch(
+            {
+                "epoch": epoch,
+                "lr": lr,
+                "nll": nll,
+                "kl_g": kl_g,
+                "kl_a": kl_a,
+                "weight_g": done.weight_g,
+                "weight_a": done.weight_a,
+                "loss": nll + done.weight_g * kl_g + done.weight_a * kl_a,
+                "seconds": share,
+                "together": len(runs),
+            }
+        )
 
 
 INITIAL_BATCH = 512  # rows a method may look at to set initial values
@@ -220,6 +247,16 @@ def check_device(name: str) -> None:
     check_fields("trainer", [("device", name, fine, ", ".join(known))])
 
 
+def to_minimise(scores: dict[str, float], epoch: int, select: str) -> float:
+    """The number whose smallest value picks the epoch."""
+    if select == "last":
+        return -float(epoch)
+    value = scores.get(select)
+    check_fields("optim", [("select", select, value is not None, ", ".join((*scores, "last")))])
+    assert value is not None
+    return -value if select == "accuracy" else value
+
+
 def validate(predictor: Predictor, data: Dataset) -> dict[str, float]:
     """Validation metrics of a predictor."""
     return score(predictor.predict(data.inputs), data.targets)
@@ -230,44 +267,8 @@ def score(prediction: Prediction, targets: Tensor) -> dict[str, float]:
     if isinstance(prediction, Classification):
         p = prediction.probabilities.cpu()
         return {"accuracy": metrics.accuracy(p, targets.cpu()), "nll": metrics.nll(p, targets.cpu())}
-    f, b = prediction.samples.cpu(), float(prediction.scale)
+    f, b = prediction.samples.cpu(), prediction.scale.cpu()
     return {
         "mae": metrics.mae(f.mean(0), targets.cpu()),
         "nll": metrics.laplace_mixture_nll(f, b, targets.cpu()),
     }
-
-
-def read_log(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a log; a last line that was cut short is left out."""
-    for text in path.read_text(encoding="utf-8").splitlines():
-        try:
-            yield json.loads(text)
-        except json.JSONDecodeError:
-            return
-
-
-def seconds(log: Path) -> float:
-    """Training time from a log: a run that was resumed counts whole."""
-    return float(sum(line["seconds"] for line in read_log(log)))
-
-
-def history(log: Path) -> dict[str, Any]:
-    """A log as columns; what is measured every few epochs only is null in between."""
-    lines = list(read_log(log))
-    layers = [line.get("layers") for line in lines]
-    depth = max((len(found) for found in layers if found), default=0)
-    names = ("kl_g", "kl_a", "variance", "snr", "off_diagonal")
-    return {
-        **{key: [line[key] for line in lines] for key in ("epoch", "nll", "kl_g", "kl_a")},
-        "validation": [line.get("validation", {}).get("nll") for line in lines],
-        "layers": {
-            name: [[layer[name] for layer in found] if found else [None] * depth for found in layers]
-            for name in names
-        },
-    }
-
-
-def in_words(line: dict[str, Any], epochs: int) -> str:
-    """An epoch's line of the log as a progress bar shows it."""
-    kl = f"  KL_g {line['kl_g']:.0f}  KL_a {line['kl_a']:.1f}" if line["kl_g"] else ""
-    return f"epoch {line['epoch']}/{epochs}  nll {line['nll']:.3f}{kl}"

@@ -1,0 +1,292 @@
+"""How a training step is made: for one model, or for several of one shape at once.
+
+Several models train on stacked parameters: one pass over all of them (`torch.vmap`) with each model's own
+batch and own random numbers, so that each learns what it would have learned alone. At sizes where single
+operations leave a device idle, five models cost little more than one.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sgpa.errors import NumericalError
+from sgpa.linalg import unchecked
+from sgpa.methods import Method
+from sgpa.models import PatchConfig, Transformer
+from sgpa.noise import Draw, Playback, Recording, source
+from sgpa.objectives import Progress
+from sgpa.optim import OptimConfig
+from sgpa.types import Batch, Inputs, Loss
+
+
+@dataclass
+class Member:
+    """A model in training, with the state of its own random numbers."""
+
+    name: str
+    model: Transformer
+    optimiser: torch.optim.Adam
+    random: dict[str, Tensor]  # state of the generator of each kind of device
+
+    @contextmanager
+    def randomness(self) -> Iterator[None]:
+        """Inside the block torch's own generators are this member's."""
+        set_random_state(self.random)
+        try:
+            yield
+        finally:
+            self.random = random_state()
+
+    def generator(self, device: torch.device) -> torch.Generator:
+        """A generator of its own that goes on where this member's left off."""
+        generator = torch.Generator(device)
+        generator.set_state(self.random[device.type])
+        return generator
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a step is made."""
+
+    step: int  # from 0
+    lr: float
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step did: each member's loss in parts."""
+
+    parts: Tensor  # nll, kl_g, kl_a            [E, 3]
+    weight_g: float
+    weight_a: float
+
+
+class OneByOne:
+    """The plain way: one model, forward, backward, update."""
+
+    def __init__(self, member: Member, method: Method, optim: OptimConfig) -> None:
+        self.member, self.method, self.optim = member, method, optim
+
+    def __enter__(self) -> "OneByOne":
+        set_random_state(self.member.random)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.member.random = random_state()
+
+    def step(self, batches: Sequence[Batch], moment: Moment) -> Step:
+        """One step on the member's batch."""
+        (batch,) = batches
+        model, optimiser = self.member.model, self.member.optimiser
+        for group in optimiser.param_groups:
+            group["lr"] = moment.lr
+        loss = self.method.loss(model, batch, moment.progress)
+        optimiser.zero_grad(set_to_none=True)
+        loss.total.backward()
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if not torch.isfinite(loss.total.detach() + norm):
+            raise NumericalError(not_finite(self.member, loss, moment))
+        if self.optim.clip is not None:
+            torch.nn.utils.clip_grads_with_norm_(model.parameters(), self.optim.clip, norm)
+        optimiser.step()
+        parts = torch.stack([loss.nll, loss.kl_g, loss.kl_a]).detach()
+        return Step(parts.unsqueeze(0), loss.weight_g, loss.weight_a)
+
+
+class Stacked:
+    """Several models at once. Inside the block their parameters are slices of stacked ones."""
+
+    def __init__(self, members: Sequence[Member], method: Method, optim: OptimConfig) -> None:
+        self.members, self.method, self.optim = list(members), method, optim
+        self.draws: dict[tuple[int, ...], list[Draw]] = {}  # what a pass over a batch of some shape asks for
+
+    def __enter__(self) -> "Stacked":
+        models = [member.model for member in self.members]
+        self.stacked = stack(models)
+        leaves = {name: p for name, p in self.stacked.items() if p.requires_grad}
+        self.leaves = list(leaves.values())
+        self.optimiser = torch.optim.Adam(self.leaves, lr=self.optim.lr, fused=True)
+        for name, leaf in leaves.items():
+            states = [m.optimiser.state[m.model.get_parameter(name)] for m in self.members]
+            if states[0]:  # moments live in stacked tensors too, and each member's are slices of them
+                joint = {key: torch.stack([s[key] for s in states]) for key in ("exp_avg", "exp_avg_sq")}
+                self.optimiser.state[leaf] = {"step": states[0]["step"].clone(), **joint}
+        self.device = self.leaves[0].device
+        self.generators = [member.generator(self.device) for member in self.members]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        unstack([member.model for member in self.members])
+        for e, (member, generator) in enumerate(zip(self.members, self.generators, strict=True)):
+            member.random = {**member.random, self.device.type: generator.get_state()}
+            for name, leaf in self.stacked.items():
+                if state := self.optimiser.state.get(leaf):
+                    member.optimiser.state[member.model.get_parameter(name)] = {
+                        "step": state["step"].clone(),
+                        "exp_avg": state["exp_avg"][e].clone(),
+                        "exp_avg_sq": state["exp_avg_sq"][e].clone(),
+                    }
+
+    def step(self, batches: Sequence[Batch], moment: Moment) -> Step:
+        """One step of every member on its own batch."""
+        inputs = torch.stack([images(batch.inputs) for batch in batches])  # [E, B, ...]
+        targets = torch.stack([batch.targets for batch in batches])  # [E, B]
+        numbers = self._numbers(batches[0], moment.progress)  # [E, ...] each
+        module = _LossOf(self.method, self.members[0].model, moment.progress)
+
+        def losses(state: dict[str, Tensor], x: Tensor, y: Tensor, drawn: list[Tensor]) -> Tensor:
+            with source(Playback(drawn)):
+                return torch.func.functional_call(module, state, (x, y))
+
+        for group in self.optimiser.param_groups:
+            group["lr"] = moment.lr
+        self.optimiser.zero_grad(set_to_none=True)
+        with unchecked():
+            parts = torch.vmap(losses)(
+                {f"model.{name}": value for name, value in self.stacked.items()}, inputs, targets, numbers
+            )  # [E, 4]
+        parts[:, 3].sum().backward()
+        norm = self._norm()  # [E]
+        sound = torch.isfinite(parts[:, 3].detach() + norm)
+        for e in (~sound).nonzero().flatten().tolist():  # again by itself, where jitter may be raised
+            parts.data[e] = self._alone(e, batches[e], moment, [n[e] for n in numbers])
+        if self.optim.clip is not None:
+            norm = norm if sound.all() else self._norm()
+            scale = (self.optim.clip / (norm + 1e-6)).clamp_max(1.0)  # [E]
+            for leaf in self.leaves:
+                if leaf.grad is not None:
+                    leaf.grad.mul_(scale.view(-1, *[1] * (leaf.ndim - 1)))
+        self.optimiser.step()
+        return Step(parts.detach()[:, :3], module.weights[0], module.weights[1])
+
+    def _numbers(self, batch: Batch, progress: Progress) -> list[Tensor]:
+        """Fresh random numbers for one pass of every member, each from its own generator."""
+        shape = tuple(images(batch.inputs).shape)
+        if shape not in self.draws:
+            self.draws[shape] = self._rehearse(batch, progress)
+        numbers = [
+            torch.empty((len(self.members), *draw.shape), dtype=draw.dtype, device=draw.device)
+            for draw in self.draws[shape]
+        ]
+        for e, generator in enumerate(self.generators):
+            for draw, into in zip(self.draws[shape], numbers, strict=True):
+                draw.into(into[e], generator)
+        return numbers
+
+    def _rehearse(self, batch: Batch, progress: Progress) -> list[Draw]:
+        """The draws of a pass, in order; the pass leaves no trace."""
+        model, recording = self.members[0].model, Recording()
+        kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices), torch.no_grad(), source(recording):
+            self.method.loss(model, batch, progress)
+        for name, buffer in model.named_buffers():
+            buffer.copy_(kept[name])
+        return recording.draws
+
+    def _alone(self, e: int, batch: Batch, moment: Moment, drawn: list[Tensor]) -> Tensor:
+        """The pass of one member with every check on; puts its gradient in place."""
+        model = self.members[e].model
+        model.zero_grad(set_to_none=True)
+        with source(Playback(drawn)):
+            loss = self.method.loss(model, batch, moment.progress)
+        loss.total.backward()
+        norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+        if not torch.isfinite(loss.total.detach() + norm):
+            raise NumericalError(not_finite(self.members[e], loss, moment))
+        for name, parameter in model.named_parameters():
+            leaf = self.stacked[name]
+            if leaf.grad is not None and parameter.grad is not None:
+                leaf.grad[e] = parameter.grad
+            parameter.grad = None
+        return torch.stack([loss.nll, loss.kl_g, loss.kl_a, loss.total]).detach()
+
+    def _norm(self) -> Tensor:
+        """Norm of each member's gradient, [E]."""
+        squares = [leaf.grad.flatten(1).square().sum(1) for leaf in self.leaves if leaf.grad is not None]
+        return torch.stack(squares).sum(0).sqrt()
+
+
+class _LossOf(nn.Module):
+    """A method's loss on a model as a module, so that the model's parameters can be replaced."""
+
+    def __init__(self, method: Method, model: Transformer, progress: Progress) -> None:
+        super().__init__()
+        self.method, self.model, self.progress = method, model, progress
+        self.weights = (0.0, 0.0)
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        loss = self.method.loss(self.model, Batch(inputs, targets), self.progress)
+        self.weights = (loss.weight_g, loss.weight_a)
+        return torch.stack([loss.nll, loss.kl_g, loss.kl_a, loss.total])
+
+
+def can_stack(members: Sequence[Member]) -> bool:
+    """Whether these models can train at once: their sequences must all have one length, as images do."""
+    return len(members) > 1 and isinstance(members[0].model.config.embedding, PatchConfig)
+
+
+def images(inputs: Inputs) -> Tensor:
+    """The inputs, which must be one tensor."""
+    assert isinstance(inputs, Tensor)
+    return inputs
+
+
+def stack(models: Sequence[Transformer]) -> dict[str, Tensor]:
+    """Parameters and buffers of all models stacked, [E, ...]; the models' own become slices of them."""
+    stacked = {}
+    for name, p in models[0].named_parameters():
+        together = torch.stack([model.get_parameter(name).detach() for model in models])
+        stacked[name] = together.requires_grad_(p.requires_grad)
+        for e, model in enumerate(models):
+            model.get_parameter(name).data = together.data[e]
+    for name, _ in models[0].named_buffers():
+        stacked[name] = torch.stack([model.get_buffer(name) for model in models])
+        for e, model in enumerate(models):
+            _set_buffer(model, name, stacked[name][e])
+    return stacked
+
+
+def unstack(models: Sequence[Transformer]) -> None:
+    """Give every model tensors of its own again."""
+    for model in models:
+        for p in model.parameters():
+            p.data = p.data.clone()
+        for name, buffer in list(model.named_buffers()):
+            _set_buffer(model, name, buffer.clone())
+
+
+def _set_buffer(model: nn.Module, name: str, value: Tensor) -> None:
+    owner, _, last = name.rpartition(".")
+    setattr(model.get_submodule(owner), last, value)
+
+
+def random_state() -> dict[str, Tensor]:
+    """The state of torch's generators."""
+    state = {"cpu": torch.get_rng_state()}
+    return state | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {})
+
+
+def set_random_state(state: dict[str, Tensor]) -> None:
+    """Bring torch's generators back to a state."""
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+
+
+def not_finite(member: Member, loss: Loss, moment: Moment) -> str:
+    """Which part of a loss, or which gradient, is not finite, and what to do about it."""
+    parts = {"nll": loss.nll, "kl_g": loss.kl_g, "kl_a": loss.kl_a}
+    bad = [name for name, value in parts.items() if not value.isfinite()]
+    bad += [
+        n for n, p in member.model.named_parameters() if p.grad is not None and not p.grad.isfinite().all()
+    ]
+    return (
+        f"{member.name}, step {moment.step + 1}: {bad[0] if bad else 'the gradient norm'} is not finite; "
+        f"lower the learning rate (lr={moment.lr:g}) or set clip; the last checkpoint is kept"
+    )
