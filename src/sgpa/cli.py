@@ -33,32 +33,37 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
-@app.command(epilog="Example: sgpa demo --out runs/demo --seeds 3")
+@app.command(epilog="Example: sgpa demo --out runs/demo --methods all --seeds 3")
 def demo(
     out: Annotated[Path, typer.Option(help="Where to put models, results and the report.")] = Path(
         "runs/demo"
     ),
+    methods: Annotated[str, typer.Option(help="Ids separated by commas, or all.")] = "sgpa,mle",
     seeds: Seeds = 3,
     scale: Annotated[float, typer.Option(min=0.01, help="Multiply all numbers of epochs by this.")] = 1.0,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; one per core by default.")] = None,
 ) -> None:
-    """Train kernel-MLE and SGPA on embedded digits, compare them, and write a report.
+    """Train kernel-MLE and SGPA, or any methods, on embedded digits, compare them, and write a report.
 
     Needs no download. A run that was stopped goes on where it was; delete the folder to start over.
     """
-    from dataclasses import replace
-
     from sgpa import demo as job
-    from sgpa.recipes.demo import DIGITS, scaled
+    from sgpa.methods import CATALOGUE
     from sgpa.report import aggregate, headline, to_rich, write_report
 
-    recipe = replace(scaled(DIGITS, scale), seeds=seeds)
+    chosen = tuple(CATALOGUE) if methods == "all" else tuple(m.strip() for m in methods.split(","))
     command = " ".join(["sgpa", *sys.argv[1:]])
     with ProgressBars() as bars:
-        results = job.run(recipe, out, bars.announce, workers=workers, command=command)
-    page = write_report(results, out)
-    Console().print(to_rich(headline(aggregate(results["records"])), results["title"]))
+        outcome = job.run(
+            out, bars.announce, methods=chosen, seeds=seeds, scale=scale, workers=workers, command=command
+        )
+    page = write_report(outcome.results, out)
+    Console().print(to_rich(headline(aggregate(outcome.results["records"])), outcome.results["title"]))
     typer.echo(f"Report: {page}\nNumbers: {out / 'results.json'}")
+    for failure in outcome.failures:
+        console.print(f"[bold red]failed:[/] {failure.job}: {failure.reason}", highlight=False)
+    if outcome.failures:
+        raise typer.Exit(1)
 
 
 @app.command(epilog="Example: sgpa report runs/demo/results.json")

@@ -1,6 +1,7 @@
 """What can go wrong, said in one line that tells the reader what to do next."""
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class SgpaError(Exception):
@@ -31,3 +32,11 @@ def check_fields(owner: str, checks: Iterable[Check]) -> None:
     bad = [f"{name}={value!r} (allowed: {allowed})" for name, value, ok, allowed in checks if not ok]
     if bad:
         raise ConfigError(f"{owner}: " + "; ".join(bad))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """What may have been meant, to be put behind the complaint."""
+    names = list(known)
+    close = get_close_matches(word, names, 3, 0.5)
+    said = " or ".join(close) if close else ""
+    return f"; did you mean {said}?" if said else f" (known: {', '.join(names)})" if names else ""

@@ -292,16 +292,19 @@ def rmse(mean: npt.ArrayLike, y: npt.ArrayLike) -> float:
     return float(np.sqrt(np.square(_residuals(mean, y)).mean()))
 
 
-def laplace_mixture_nll(samples: npt.ArrayLike, scale: float, y: npt.ArrayLike) -> float:
-    """Mean over inputs of -log 1/S sum_s Lap(y; f_s, b) for samples f [S,N], scale b > 0 and targets y [N].
+def laplace_mixture_nll(samples: npt.ArrayLike, scale: npt.ArrayLike, y: npt.ArrayLike) -> float:
+    """Mean over inputs of -log 1/S sum_s Lap(y; f_s, b_s) for samples f [S,N] and targets y [N].
 
-    The mixture is inside the logarithm: averaging log-densities over samples would be another, larger number.
+    The scale b > 0 is one number for all samples, or one for each, [S,1]. The mixture is inside the
+    logarithm: averaging log-densities over samples would be another, larger number.
     """
     f, target = _array("samples", samples, 2), _array("y", y, 1)
     if f.shape[1] != len(target):
         raise InputError(f"samples has shape {f.shape} but y has {len(target)} values; give samples [S, N]")
-    b = float(scale)
-    if not (np.isfinite(b) and b > 0):
-        raise InputError(f"scale={b}; the Laplace scale must be positive and finite")
+    b = _array("scale", scale, np.ndim(scale))
+    if b.shape not in ((), (len(f), 1)):
+        raise InputError(f"scale has shape {b.shape}; give one number, or one per sample [{len(f)}, 1]")
+    if b.min() <= 0:
+        raise InputError(f"scale={b.min()}; the Laplace scale must be positive")
     log_density = -np.abs(f - target) / b - np.log(2 * b)  # [S,N]
     return float(-(np.logaddexp.reduce(log_density, axis=0) - np.log(len(f))).mean())

@@ -10,6 +10,12 @@ from sgpa.likelihoods import Likelihood
 from sgpa.types import Loss, ModelOutput
 
 Weight = float | Literal["1/N"]
+WEIGHTS = "a number that is not negative, or '1/N'"
+
+
+def is_weight(weight: Weight) -> bool:
+    """Whether it is one of `WEIGHTS`."""
+    return weight == "1/N" if isinstance(weight, str) else 0 <= weight < float("inf")
 
 
 @dataclass(frozen=True)
@@ -35,15 +41,11 @@ class KlWeights:
     anneal: float = 0.5
 
     def __post_init__(self) -> None:
-        def fine(weight: Weight) -> bool:
-            return weight == "1/N" if isinstance(weight, str) else 0 <= weight < float("inf")
-
-        allowed = "a number that is not negative, or '1/N'"
         check_fields(
             "kl",
             [
-                ("g", self.g, fine(self.g), allowed),
-                ("a", self.a, fine(self.a), allowed),
+                ("g", self.g, is_weight(self.g), WEIGHTS),
+                ("a", self.a, is_weight(self.a), WEIGHTS),
                 ("anneal", self.anneal, 0 <= self.anneal <= 1, "0 to 1"),
             ],
         )

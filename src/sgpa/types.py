@@ -173,10 +173,10 @@ class Classification:
 
 @dataclass(frozen=True)
 class Regression:
-    """Predicted values as an equal mixture of Laplace(f_s, b), one component per sample."""
+    """Predicted values as an equal mixture of Laplace(f_s, b_s), one component per sample."""
 
-    samples: Tensor  # f_s              [S, B]
-    scale: Tensor  # b                  []
+    samples: Tensor  # f_s                                        [S, B]
+    scale: Tensor  # b, the same for all components or not        [] or [S, 1]
 
     @property
     def mean(self) -> Tensor:
@@ -190,8 +190,8 @@ class Regression:
 
     @property
     def data_variance(self) -> Tensor:
-        """Variance of the noise, 2 b^2, [B]."""
-        return (2 * self.scale.square()).expand(self.samples.shape[1:])
+        """Variance of the noise, 2 b^2 averaged over components, [B]."""
+        return (2 * self.scale.square()).expand_as(self.samples).mean(0)
 
     @property
     def variance(self) -> Tensor:

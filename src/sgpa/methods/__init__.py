@@ -1,7 +1,43 @@
 """Methods, each a small object behind one contract."""
 
 from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Predictor, Tensors
+from sgpa.methods.dropout import McDropout
+from sgpa.methods.ensemble import Ensemble, deep_ensemble, sgpa_ensemble
+from sgpa.methods.laplace import KfacLaplace
+from sgpa.methods.mfvi import Mfvi
 from sgpa.methods.mle import Mle
 from sgpa.methods.sgpa import Sgpa
+from sgpa.methods.sngp import Sngp
+from sgpa.methods.temperature import TemperatureScaling
 
-__all__ = ["NOTHING", "Calibration", "Method", "Mle", "PostHoc", "Predictor", "Sgpa", "Tensors"]
+CATALOGUE: dict[str, Method] = {
+    "mle": Mle(),
+    "ts": TemperatureScaling(),
+    "mfvi": Mfvi(),
+    "mcd": McDropout(),
+    "kflla": KfacLaplace(),
+    "sngp": Sngp(),
+    "sgpa": Sgpa(),
+    "de": deep_ensemble(),
+    "sgpae": sgpa_ensemble(),
+}
+
+__all__ = [
+    "CATALOGUE",
+    "NOTHING",
+    "Calibration",
+    "Ensemble",
+    "KfacLaplace",
+    "McDropout",
+    "Method",
+    "Mfvi",
+    "Mle",
+    "PostHoc",
+    "Predictor",
+    "Sgpa",
+    "Sngp",
+    "TemperatureScaling",
+    "Tensors",
+    "deep_ensemble",
+    "sgpa_ensemble",
+]

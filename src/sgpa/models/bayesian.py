@@ -13,8 +13,9 @@ from sgpa import noise
 class BayesianLinear(nn.Linear):
     """y = W x + b with W_ij ~ N(weight_ij, softplus(rho_ij)²) independently; b is a point estimate.
 
-    On its own every pass draws noise by `estimator`, one of `ESTIMATORS`. Inside `drawing(model, S)` the rows
-    of x are S copies of a batch and each copy has one weight matrix of its own.
+    On its own every call draws noise by `estimator`, one of `ESTIMATORS`. Inside `drawing(model, S)` the rows
+    of x are S copies of a batch and each copy has one weight matrix of its own. Every call draws anew: a
+    model that calls a map once per pass sees one and the same weights in all places.
 
     >>> BayesianLinear(3, 2)(torch.randn(4, 5, 3)).shape
     torch.Size([4, 5, 2])
@@ -49,7 +50,7 @@ class BayesianLinear(nn.Linear):
             estimator=estimator,
         )
         made.weight, made.bias = linear.weight, linear.bias
-        return made
+        return made.to(linear.weight.device, linear.weight.dtype)
 
     @property
     def std(self) -> Tensor:
@@ -58,9 +59,9 @@ class BayesianLinear(nn.Linear):
 
     def kl(self) -> Tensor:
         """KL(q(W) || p(W)) in nats, []."""
-        variance_ratio = (self.std / self.prior_std).square()
-        shift = (self.weight / self.prior_std).square()
-        return 0.5 * (variance_ratio + shift - 1 - variance_ratio.log()).sum()
+        ratio = self.std / self.prior_std
+        shift = self.weight / self.prior_std
+        return (0.5 * (ratio.square() + shift.square() - 1) - ratio.log()).sum()
 
     def forward(self, x: Tensor) -> Tensor:
         """x [B, ..., I] -> [B, ..., O]; rows of the first dimension are sequences."""

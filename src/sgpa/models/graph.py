@@ -30,11 +30,13 @@ class GraphEmbedding(nn.Module):
         if not recording(graphs.nodes):
             graphs = graphs.trimmed()
         P = graphs.identifiers  # [B, N, P]
-        nodes = self.node_types(graphs.nodes.clamp_min(0)) + self.identify(torch.cat([P, P], -1))
         ends = graphs.edges.clamp_min(0).flatten(1).unsqueeze(-1).expand(-1, -1, P.shape[-1])
         P_uv = P.gather(1, ends).unflatten(1, (-1, 2)).flatten(2)  # [P_u; P_v]    [B, M, 2 P]
-        edges = self.edge_types(graphs.edge_types.clamp_min(0)) + self.identify(P_uv)
-        tokens = torch.cat([nodes + self.kinds[0], edges + self.kinds[1]], 1)
+        # one call of the map for all tokens: where its weights are random, nodes and edges see the same
+        identity = self.identify(torch.cat([torch.cat([P, P], -1), P_uv], 1))  # [B, N + M, E]
+        nodes = self.node_types(graphs.nodes.clamp_min(0)) + self.kinds[0]
+        edges = self.edge_types(graphs.edge_types.clamp_min(0)) + self.kinds[1]
+        tokens = torch.cat([nodes, edges], 1) + identity
         padding = torch.cat([graphs.nodes < 0, graphs.edge_types < 0], 1)
         return tokens, padding
 

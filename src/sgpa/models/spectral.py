@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from sgpa.linalg import full_precision
+
 
 class SpectralLinear(nn.Linear):
     """y = W min(1, bound / σ) x + b with σ, the largest singular value of W, by power iteration.
@@ -42,21 +44,23 @@ class SpectralLinear(nn.Linear):
             iterations=iterations,
         )
         made.weight, made.bias = linear.weight, linear.bias
-        made.iterate(BEGINNING)
+        made.to(linear.weight.device, linear.weight.dtype).iterate(BEGINNING)
         return made
 
     @torch.no_grad()
     def iterate(self, steps: int) -> None:
         """Bring u and v closer to the leading singular vectors."""
-        for _ in range(steps):
-            self.v.copy_(nn.functional.normalize(self.weight.mT @ self.u, dim=0))
-            self.u.copy_(nn.functional.normalize(self.weight @ self.v, dim=0))
+        with full_precision(self.weight):
+            for _ in range(steps):
+                self.v.copy_(nn.functional.normalize(self.weight.mT @ self.u, dim=0))
+                self.u.copy_(nn.functional.normalize(self.weight @ self.v, dim=0))
 
     @property
     def bounded_weight(self) -> Tensor:
         """W, scaled down where its norm exceeds the bound, [O, I]."""
-        norm = self.u.clone() @ (self.weight @ self.v.clone())  # the next pass changes both
-        return self.weight * (self.bound / norm.clamp_min(self.bound))
+        with full_precision(self.weight):
+            norm = self.u.clone() @ (self.weight @ self.v.clone())  # the next pass changes both
+            return self.weight * (self.bound / norm.clamp_min(self.bound))
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., I] -> [..., O]."""

@@ -1,5 +1,36 @@
 """Experiments as frozen data."""
 
-from sgpa.recipes.schema import Recipe
+from sgpa.errors import ConfigError, nearest
+from sgpa.recipes.demo import DIGITS
+from sgpa.recipes.overrides import override
+from sgpa.recipes.paper import PAPER
+from sgpa.recipes.plan import Plan, Training, plan, plan_of, plans
+from sgpa.recipes.readings import READINGS, Reading, readings
+from sgpa.recipes.schema import ATTENTIONS, Recipe
 
-__all__ = ["Recipe"]
+RECIPES = {recipe.name: recipe for recipe in (*PAPER, DIGITS)}
+
+
+def find(name: str) -> Recipe:
+    """The recipe of that name."""
+    if name not in RECIPES:
+        raise ConfigError(f"unknown recipe {name!r}{nearest(name, RECIPES)}")
+    return RECIPES[name]
+
+
+__all__ = [
+    "ATTENTIONS",
+    "DIGITS",
+    "READINGS",
+    "RECIPES",
+    "Plan",
+    "Reading",
+    "Recipe",
+    "Training",
+    "find",
+    "override",
+    "plan",
+    "plan_of",
+    "plans",
+    "readings",
+]

@@ -1,17 +1,15 @@
-"""The demo: few digits, a small vision Transformer, two methods with equal numbers of epochs."""
+"""The demo: few digits, a small vision Transformer, every method with an equal number of epochs."""
 
-from dataclasses import replace
-
-from sgpa.methods import Mle, Sgpa
-from sgpa.models import KernelAttentionConfig, KernelConfig, ModelConfig, PatchConfig, SgpaConfig
+from sgpa.methods import Sgpa
+from sgpa.models import ModelConfig, PatchConfig, SgpaConfig
 from sgpa.objectives import KlWeights
 from sgpa.optim import OptimConfig
 from sgpa.recipes.schema import Recipe
-
-KERNEL = KernelConfig(name="ard-rbf", preset="authors")
+from sgpa.tasks import DigitsConfig
 
 DIGITS = Recipe(
     name="digits",
+    task=DigitsConfig(),
     model=ModelConfig(
         embedding=PatchConfig(image_size=8, channels=1, patch_size=2),  # 16 tokens
         depth=3,
@@ -20,20 +18,11 @@ DIGITS = Recipe(
         dropout=0.1,
         outputs=10,
     ),
-    mle=Mle(attention=KernelAttentionConfig(kernel=KERNEL)),
     optim=OptimConfig(epochs=150, batch_size=50, lr=3e-3, select="nll"),
-    sgpa=Sgpa(attention=SgpaConfig(kernel=KERNEL, num_global=8), kl=KlWeights(g="1/N", a="1/N")),
     warm=OptimConfig(epochs=60, batch_size=50, lr=3e-3, select="nll"),
-    sgpa_optim=OptimConfig(epochs=90, batch_size=50, lr=3e-3, select="nll"),
+    after=OptimConfig(epochs=90, batch_size=50, lr=3e-3, select="nll"),
+    sgpa=Sgpa(attention=SgpaConfig(num_global=8), kl=KlWeights(g="1/N", a="1/N")),
+    ensemble=3,
+    ensembles=3,
+    seeds=3,
 )
-
-
-def scaled(recipe: Recipe, factor: float) -> Recipe:
-    """The same recipe with all numbers of epochs multiplied, for a quick look."""
-
-    def times(optim: OptimConfig) -> OptimConfig:
-        return replace(optim, epochs=max(1, round(factor * optim.epochs)))
-
-    return replace(
-        recipe, optim=times(recipe.optim), warm=times(recipe.warm), sgpa_optim=times(recipe.sgpa_optim)
-    )

@@ -1,25 +1,66 @@
 """An experiment as frozen data: everything a run needs, and everything it saves about itself."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from sgpa.methods import Mle, Sgpa
-from sgpa.models import ModelConfig
+from sgpa.errors import check_fields
+from sgpa.methods import CATALOGUE, KfacLaplace, McDropout, Mfvi, Sgpa, Sngp, TemperatureScaling
+from sgpa.models import DotProductConfig, KernelAttentionConfig, KernelConfig, ModelConfig
 from sgpa.optim import OptimConfig
+from sgpa.tasks import Examination, TaskConfig
+
+ATTENTIONS = ("kernel", "sdp")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A task, a Transformer for it, and how each method is trained.
+    """A task, a Transformer for it, and how each method is trained and tested.
 
-    MLE trains with `optim`. SGPA starts from an MLE model trained with `warm` and goes on with
-    `sgpa_optim`, so that both see the data equally often.
+    All methods train with `optim` but SGPA, which starts from a model trained by maximum likelihood with
+    `warm` and goes on with `after`. `kernel` is the base kernel of kernel attention and of SGPA. `methods`
+    are those the task has a row for; ensembles have `ensemble` members, and there are `ensembles` of them.
     """
 
     name: str
+    task: TaskConfig
     model: ModelConfig
-    mle: Mle
-    optim: OptimConfig
-    sgpa: Sgpa
-    warm: OptimConfig
-    sgpa_optim: OptimConfig
-    seeds: int = 3
+    kernel: KernelConfig = field(default_factory=KernelConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    warm: OptimConfig = field(default_factory=OptimConfig)
+    after: OptimConfig = field(default_factory=OptimConfig)
+    ts: TemperatureScaling = field(default_factory=TemperatureScaling)
+    mfvi: Mfvi = field(default_factory=Mfvi)
+    mcd: McDropout = field(default_factory=McDropout)
+    kflla: KfacLaplace = field(default_factory=KfacLaplace)
+    sngp: Sngp = field(default_factory=Sngp)
+    sgpa: Sgpa = field(default_factory=Sgpa)
+    ensemble: int = 5
+    ensembles: int = 1
+    seeds: int = 5
+    methods: tuple[str, ...] = tuple(CATALOGUE)
+    examination: Examination = field(default_factory=Examination)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "methods", tuple(self.methods))
+        check_fields(
+            f"recipe {self.name}",
+            [
+                ("ensemble", self.ensemble, self.ensemble >= 1, "1 or more"),
+                ("ensembles", self.ensembles, self.ensembles >= 1, "1 or more"),
+                ("seeds", self.seeds, self.seeds >= 1, "1 or more"),
+                ("methods", self.methods, set(self.methods) <= set(CATALOGUE), ", ".join(CATALOGUE)),
+            ],
+        )
+
+    def attention(self, name: str) -> KernelAttentionConfig | DotProductConfig:
+        """The point attention of that name."""
+        check_fields("plan", [("attention", name, name in ATTENTIONS, ", ".join(ATTENTIONS))])
+        return DotProductConfig() if name == "sdp" else KernelAttentionConfig(kernel=self.kernel)
+
+    def scaled(self, factor: float) -> "Recipe":
+        """The same recipe with all numbers of epochs multiplied, for a quick look."""
+
+        def times(optim: OptimConfig) -> OptimConfig:
+            epochs = max(1, round(factor * optim.epochs))
+            return replace(optim, epochs=epochs, warmup=min(optim.warmup, epochs - 1))
+
+        return replace(self, optim=times(self.optim), warm=times(self.warm), after=times(self.after))

@@ -79,7 +79,7 @@ class LinearHeadConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomFeatureConfig:
-    """A GP over the features, approximated by random Fourier features; `ridge` is its prior precision."""
+    """A GP over the features, approximated by random Fourier features; `ridge` is its noise variance."""
 
     features: int = 1024
     ridge: float = 1.0

@@ -1,0 +1,48 @@
+"""Monte-Carlo dropout: dropout stays on when predicting (Gal & Ghahramani 2016)."""
+
+from dataclasses import dataclass, field
+
+from sgpa.errors import check_fields
+from sgpa.methods.base import NOTHING, Method, PostHoc, Predictor, Tensors
+from sgpa.methods.mle import Mle
+from sgpa.methods.posthoc import plain_base
+from sgpa.models import Transformer
+from sgpa.models.modes import evaluating
+from sgpa.types import Inputs, Prediction
+
+
+@dataclass(frozen=True, kw_only=True)
+class McDropout(PostHoc):
+    """Average the predictions of `samples` passes, each with its own dropout masks."""
+
+    base: Method = field(default_factory=Mle)
+    samples: int = 10
+
+    id = "mcd"
+
+    def __post_init__(self) -> None:
+        checks = [plain_base(self.base), ("samples", self.samples, self.samples >= 1, "1 or more")]
+        check_fields("mcd", checks)
+
+    def predictor(self, model: Transformer, calibrated: Tensors = NOTHING) -> Predictor:
+        """The model with its dropout on."""
+        del calibrated
+        return DropoutPredictor(model, self.samples)
+
+
+@dataclass(frozen=True)
+class DropoutPredictor:
+    """Predicts in evaluation mode but for dropout; nothing before the first mask is computed twice."""
+
+    model: Transformer
+    samples: int
+
+    def __post_init__(self) -> None:
+        p = self.model.dropout.p
+        check_fields("mcd", [("dropout", p, p > 0, "above 0 and below 1: without it all samples are equal")])
+
+    def predict(self, inputs: Inputs, *, batch_size: int | None = None, seed: int = 0) -> Prediction:
+        """Predictions for all rows; the same seed gives the same answer."""
+        with evaluating(self.model, dropout=True):
+            f = self.model.draw(inputs, samples=self.samples, batch_size=batch_size, seed=seed)  # [S, N, C]
+        return self.model.likelihood.predict(f)

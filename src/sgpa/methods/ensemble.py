@@ -1,0 +1,107 @@
+"""Ensembles: models trained by one method from several seeds, averaged (Lakshminarayanan et al. 2017)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from sgpa.errors import InputError, check_fields
+from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Predictor, Tensors
+from sgpa.methods.mle import Mle
+from sgpa.methods.sgpa import Sgpa
+from sgpa.models import Transformer
+from sgpa.types import Classification, Inputs, Prediction, Regression
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ensemble(PostHoc):
+    """`size` models of the method `base`. Each is trained, calibrated and read as `base` does it.
+
+    Whoever runs it trains one model for each of `member_seeds`, makes the `predictor` of each and hands all
+    of them to `combine`.
+    """
+
+    size: int = 5
+    id: str = "de"
+    regression: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "regression", self.base.regression)
+        check_fields("ensemble", [("size", self.size, self.size >= 1, "1 or more")])
+
+    def member_seeds(self, seed: int) -> tuple[int, ...]:
+        """The members' own seeds: ensembles of different seeds share none."""
+        return tuple(range(seed * self.size, (seed + 1) * self.size))
+
+    def calibrate(self, model: Transformer, data: Calibration) -> Tensors:
+        """What the predictor of one member needs."""
+        return self.base.calibrate(model, data)
+
+    def predictor(self, model: Transformer, calibrated: Tensors = NOTHING) -> Predictor:
+        """How one member predicts."""
+        return self.base.predictor(model, calibrated)
+
+    def combine(self, predictors: Sequence[Predictor]) -> Predictor:
+        """How all members predict together."""
+        if len(predictors) != self.size:
+            raise InputError(
+                f"{self.id}: an ensemble of {self.size} needs as many members, not {len(predictors)}"
+            )
+        return EnsemblePredictor(tuple(predictors))
+
+
+def deep_ensemble(base: Method | None = None, size: int = 5) -> Ensemble:
+    """An ensemble of point models."""
+    return Ensemble(base=base or Mle(), size=size, id="de")
+
+
+def sgpa_ensemble(base: Method | None = None, size: int = 5) -> Ensemble:
+    """An ensemble of sparse-GP Transformers."""
+    return Ensemble(base=base or Sgpa(), size=size, id="sgpae")
+
+
+@dataclass(frozen=True)
+class EnsemblePredictor:
+    """Averages the members' predictive distributions; every member counts the same."""
+
+    members: tuple[Predictor, ...]
+
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise InputError("an ensemble needs at least one member")
+
+    def predict(self, inputs: Inputs) -> Prediction:
+        """The mixture of the members' predictions for all rows of `inputs`."""
+        found = [member.predict(inputs) for member in self.members]
+        classes = [p for p in found if isinstance(p, Classification)]
+        values = [p for p in found if isinstance(p, Regression)]
+        if classes and values:
+            raise InputError("the members of an ensemble must all predict classes, or all predict values")
+        return mixture_of_classes(classes) if classes else mixture_of_values(values)
+
+
+def mixture_of_classes(members: Sequence[Classification]) -> Classification:
+    """The mean of the members' probabilities.
+
+    The expected entropy is the mean of the members': what is left of the entropy, the mutual information, is
+    the disagreement within and between members.
+    """
+    widths = sorted({p.probabilities.shape[-1] for p in members})
+    if len(widths) > 1:
+        raise InputError(f"the members of an ensemble predict different numbers of classes: {widths}")
+    probabilities = torch.stack([p.probabilities for p in members]).mean(0)  # [B, K]
+    expected_entropy = torch.stack([p.expected_entropy for p in members]).mean(0)  # [B]
+    return Classification(probabilities, expected_entropy)
+
+
+def mixture_of_values(members: Sequence[Regression]) -> Regression:
+    """All samples of all members, each with its own member's scale."""
+    sizes = sorted({len(p.samples) for p in members})
+    if len(sizes) > 1:
+        raise InputError(
+            f"the members of an ensemble have different numbers of samples: {sizes}; with equal numbers "
+            "every member counts the same"
+        )
+    samples = torch.cat([p.samples for p in members])  # [S, B]
+    scale = torch.cat([p.scale.expand(len(p.samples), 1) for p in members])  # [S, 1]
+    return Regression(samples, scale)

@@ -1,0 +1,49 @@
+"""Mean-field variational inference over the weights: every linear map has a distribution."""
+
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from sgpa.errors import check_fields
+from sgpa.methods.base import Method
+from sgpa.models import DotProductConfig, KernelAttentionConfig, MeanFieldConfig, ModelConfig, Transformer
+from sgpa.models.bayesian import bayesian_maps
+from sgpa.objectives import WEIGHTS, KlWeights, Progress, Weight, is_weight, negative_elbo
+from sgpa.types import Batch, Loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mfvi(Method):
+    """Minimise -E_q[log p(y | x, W)] + KL(q(W) || p(W)) / N with q(W) independent normals.
+
+    The weights are shared by all N sequences, so their KL counts 1/N per sequence; `kl` is that weight, which
+    grows linearly from 0 during the first `anneal` of training. There is no dropout: the weights are random
+    already. Predictions average ten draws of all weights.
+    """
+
+    attention: KernelAttentionConfig | DotProductConfig = field(default_factory=KernelAttentionConfig)
+    weights: MeanFieldConfig = field(default_factory=MeanFieldConfig)
+    kl: Weight = "1/N"
+    anneal: float = 0.0
+
+    id = "mfvi"
+
+    def __post_init__(self) -> None:
+        check_fields(
+            "mfvi",
+            [
+                ("kl", self.kl, is_weight(self.kl), WEIGHTS),
+                ("anneal", self.anneal, 0 <= self.anneal <= 1, "0 to 1"),
+            ],
+        )
+
+    def build(self, config: ModelConfig) -> Transformer:
+        """The task's Transformer with random weights."""
+        return Transformer(replace(config, attention=self.attention, weights=self.weights, dropout=0.0))
+
+    def loss(self, model: Transformer, batch: Batch, progress: Progress) -> Loss:
+        """-ELBO; the KL of the weights is the global one, there is no other."""
+        loss = negative_elbo(model(batch.inputs), model.likelihood, batch.targets)
+        kl = torch.stack([m.kl() for m in bayesian_maps(model)]).sum()
+        weight, _ = KlWeights(g=self.kl, anneal=self.anneal).at(progress)
+        return replace(loss, kl_g=kl, weight_g=weight)

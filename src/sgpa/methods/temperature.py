@@ -1,0 +1,118 @@
+"""Temperature scaling: one number, fitted on held-out rows, makes confidences honest (Guo et al. 2017)."""
+
+import logging
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from sgpa.errors import InputError, check_fields
+from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Predictor, Tensors
+from sgpa.methods.mle import Mle
+from sgpa.methods.posthoc import check_calibrated, check_classifier, check_finite, plain_base
+from sgpa.models import Transformer
+from sgpa.models.modes import evaluating
+from sgpa.types import Inputs, Prediction
+
+BOUND = 20.0  # temperatures are between 1 / BOUND and BOUND
+STARTS = (0.0, -0.25, 0.25, -0.5, 0.5, -0.75, 0.75, -0.95, 0.95)  # log T / log BOUND; T = 1 comes first
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemperatureScaling(PostHoc):
+    """p(y | x) = 1/S Σ_s softmax(f_s / T), with the T that minimises the NLL of the validation rows.
+
+    A deterministic model has one sample, so that its labels stay as they are. T is kept in [0.05, 20]: where
+    all validation rows are right by a margin the NLL falls for ever as T goes to 0, and where the outputs
+    say nothing of the labels as T grows; a T at its bound is logged as a warning.
+    """
+
+    base: Method = field(default_factory=Mle)
+
+    id = "ts"
+    regression = False
+
+    def __post_init__(self) -> None:
+        check_fields(self.id, [plain_base(self.base)])
+
+    def calibrate(self, model: Transformer, data: Calibration) -> Tensors:
+        """The temperature, []."""
+        check_classifier(model, self.id)
+        targets = data.validation.targets.to(model.device)
+        model.likelihood.check(targets, model.config.outputs)
+        if bool((targets == targets[0]).all()):
+            raise InputError(
+                f"{self.id}: all {len(targets)} validation rows have label {int(targets[0])}, for which no "
+                "temperature is best; hold out rows of two classes or more"
+            )
+        with evaluating(model):
+            f = model.draw(data.validation.inputs)  # [S, N, K]
+        check_finite(f, self.id, "outputs", "validation")
+        return {"temperature": best_temperature(f, targets)}
+
+    def predictor(self, model: Transformer, calibrated: Tensors = NOTHING) -> Predictor:
+        """The model with its outputs divided by T."""
+        check_classifier(model, self.id)
+        check_calibrated(calibrated, ("temperature",), self.id)
+        return Tempered(model, float(calibrated["temperature"]))
+
+
+@dataclass(frozen=True)
+class Tempered:
+    """Predicts by 1/S Σ_s softmax(f_s / T)."""
+
+    model: Transformer
+    temperature: float
+
+    def predict(self, inputs: Inputs, *, batch_size: int | None = None, seed: int = 0) -> Prediction:
+        """Probabilities of all rows; the same seed gives the same answer."""
+        with evaluating(self.model):
+            f = self.model.draw(inputs, batch_size=batch_size, seed=seed)  # [S, N, K]
+        return self.model.likelihood.predict(f / self.temperature)
+
+
+def mixture_nll(f: Tensor, targets: Tensor) -> Tensor:
+    """Mean over rows of -log(1/S Σ_s softmax(f_s)_y), []; f is [S, N, K]."""
+    index = targets.expand(f.shape[:-1]).unsqueeze(-1)  # [S, N, 1]
+    log_p = f.log_softmax(-1).gather(-1, index).squeeze(-1)  # [S, N]
+    return (math.log(len(f)) - log_p.logsumexp(0)).mean()
+
+
+def best_temperature(f: Tensor, targets: Tensor) -> Tensor:
+    """The T in [1 / BOUND, BOUND] that minimises the NLL of softmax(f / T), [], in float64.
+
+    T = BOUND^tanh(u) with u free: LBFGS minimises over u to convergence, from the best of a few starts. The
+    NLL of one sample has a single minimum; that of a mixture may have more. No worse than T = 1 either way.
+    The bounds themselves are tried too: an NLL that falls towards one becomes too flat for a gradient.
+    """
+    f = f.detach().double()
+
+    def temperature(u: Tensor) -> Tensor:
+        return (math.log(BOUND) * u.tanh()).exp()
+
+    def nll(u: Tensor) -> Tensor:
+        return mixture_nll(f / temperature(u), targets)
+
+    starts = torch.tensor(STARTS, dtype=f.dtype, device=f.device).atanh()
+    start = min(starts, key=lambda u: float(nll(u)))
+    u = start.clone().requires_grad_()
+    search = torch.optim.LBFGS(
+        [u], max_iter=200, tolerance_grad=1e-10, tolerance_change=1e-15, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> float:
+        u.grad = None
+        loss = nll(u)
+        loss.backward()
+        return float(loss.detach())
+
+    search.step(closure)
+    one, *ends = (u.new_tensor(x) for x in (0.0, -math.inf, math.inf))
+    better_ends = [end for end in ends if nll(end) < nll(one)]
+    T = temperature(min([*better_ends, start, u.detach()], key=lambda u: float(nll(u))))
+    if not 1.01 / BOUND < T < BOUND / 1.01:
+        log.warning("the temperature stops at its bound: T = %.3g, allowed %.3g to %g", T, 1 / BOUND, BOUND)
+    return T

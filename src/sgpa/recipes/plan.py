@@ -1,0 +1,82 @@
+"""How one row of a table comes to be: which trainings, one after another, and which method predicts."""
+
+from dataclasses import dataclass, replace
+
+from sgpa.errors import ConfigError, check_fields, nearest
+from sgpa.methods import CATALOGUE, Ensemble, Method, Mle
+from sgpa.optim import OptimConfig
+from sgpa.recipes.schema import ATTENTIONS, Recipe
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training; `name` is what its folder is called, so trainings of one name are shared."""
+
+    name: str
+    method: Method
+    optim: OptimConfig
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A method with one kind of attention. Each training starts from the weights of the one before."""
+
+    method: Method | Ensemble
+    attention: str
+    trainings: tuple[Training, ...]
+
+    @property
+    def name(self) -> str:
+        """For files and progress bars."""
+        return f"{self.attention}-{self.method.id}"
+
+    def members(self, seed: int) -> tuple[int, ...]:
+        """The seeds of the models it predicts with."""
+        return self.method.member_seeds(seed) if isinstance(self.method, Ensemble) else (seed,)
+
+
+def plan_of(method: Method, optim: OptimConfig, attention: str = "kernel") -> Plan:
+    """The plan of a method of one's own: trained once, from scratch."""
+    return Plan(method, attention, (Training(method.trains.id, method.trains, optim),))
+
+
+def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
+    """The plan of a method of the catalogue, with the recipe's settings."""
+    if method not in CATALOGUE:
+        raise ConfigError(f"unknown method {method!r}{nearest(method, CATALOGUE)}")
+    check_fields("plan", [("attention", attention, attention in ATTENTIONS, ", ".join(ATTENTIONS))])
+    kind = recipe.attention(attention)
+    if method in ("sgpa", "sgpae") and attention != "kernel":
+        raise ConfigError(f"{method}: a Gaussian process needs a kernel; use attention kernel")
+    if recipe.model.likelihood != "categorical" and not CATALOGUE[method].regression:
+        raise ConfigError(f"{method} predicts classes, and {recipe.name} asks for numbers")
+    point = Mle(attention=kind)
+    mle = Training("mle", point, recipe.optim)
+    sgpa = replace(recipe.sgpa, attention=replace(recipe.sgpa.attention, kernel=recipe.kernel))
+    sparse = (Training("warm", point, recipe.warm), Training("sgpa", sgpa, recipe.after))
+    size = recipe.ensemble
+    plans: dict[str, tuple[Method | Ensemble, tuple[Training, ...]]] = {
+        "mle": (point, (mle,)),
+        "ts": (replace(recipe.ts, base=point), (mle,)),
+        "mcd": (replace(recipe.mcd, base=point), (mle,)),
+        "kflla": (replace(recipe.kflla, base=point), (mle,)),
+        "de": (Ensemble(id="de", base=point, size=size), (mle,)),
+        "sgpa": (sgpa, sparse),
+        "sgpae": (Ensemble(id="sgpae", base=sgpa, size=size), sparse),
+    }
+    if method in plans:
+        return Plan(plans[method][0], attention, plans[method][1])
+    own: Method = (
+        replace(recipe.mfvi, attention=kind) if method == "mfvi" else replace(recipe.sngp, attention=kind)
+    )
+    return Plan(own, attention, (Training(method, own, recipe.optim),))
+
+
+def plans(recipe: Recipe, methods: tuple[str, ...] = (), attentions: tuple[str, ...] = ()) -> list[Plan]:
+    """Every row that was asked for; by default the recipe's own methods with kernel attention."""
+    return [
+        plan(recipe, method, attention)
+        for attention in attentions or ("kernel",)
+        for method in methods or recipe.methods
+        if attention == "kernel" or method not in ("sgpa", "sgpae")
+    ]

@@ -1,0 +1,174 @@
+"""Values that can be meant differently: what a recipe says, what else could be said, and why it matters."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A field of recipes with another reading. `set` is what picks the other one."""
+
+    recipes: tuple[str, ...]
+    field: str
+    chosen: str
+    other: str
+    set: tuple[str, ...]
+
+
+CIFAR = ("cifar10", "cifar10-augmented", "cifar100", "cifar100-augmented")
+TEXT = ("imdb", "cola")
+PAPER = (*CIFAR, *TEXT, "zinc")
+
+READINGS = (
+    Reading(
+        PAPER,
+        "sgpa.kl",
+        "the ELBO of the data set: the KL of u_g, which all sequences share, counts once (1/N)",
+        "the ELBO of a single sequence, as printed: both parts count fully, and q collapses to the prior",
+        ("sgpa.kl.g=1.0", "sgpa.kl.a=1.0"),
+    ),
+    Reading(
+        PAPER,
+        "sgpa.kl.anneal",
+        "KL weights grow during the first half of training, as in the authors' CIFAR code",
+        "full weights from the first step: the text mentions no annealing",
+        ("sgpa.kl.anneal=0",),
+    ),
+    Reading(
+        PAPER,
+        "sgpa.attention.init",
+        "small initial S_g and v_g: nearly deterministic at the global keys",
+        "every free number of q(u_g) a standard normal, as printed",
+        ("sgpa.attention.init=paper",),
+    ),
+    Reading(
+        PAPER,
+        "sgpa.place",
+        "global inducing points start on tokens of the training data",
+        "they start as standard normals, as printed",
+        ("sgpa.place=false",),
+    ),
+    Reading(
+        PAPER,
+        "kernel.preset",
+        "kernel variance and length-scales start as in the authors' code",
+        "all ones: the text states no initial values",
+        ("kernel.preset=paper",),
+    ),
+    Reading(
+        PAPER,
+        "sgpa.attention.joint",
+        "noise of single tokens is independent, as at the paper's inference and in today's public code",
+        "noise is drawn from the full covariance over tokens, as the equation has it",
+        ("sgpa.attention.joint=true",),
+    ),
+    Reading(
+        PAPER,
+        "sgpa.attention.whitened",
+        "S_g is learned in whitened form, as in the authors' code",
+        "a free Cholesky factor of S_g itself, as printed",
+        ("sgpa.attention.whitened=false",),
+    ),
+    Reading(
+        (*CIFAR, "imdb"),
+        "optim.select",
+        "the epoch of the best validation NLL is kept",
+        "the epoch of the best validation accuracy, as in the text",
+        ("optim.select=accuracy", "warm.select=accuracy", "after.select=accuracy"),
+    ),
+    Reading(
+        ("zinc",),
+        "optim.select",
+        "the epoch of the best validation MAE is kept (the text says accuracy, which there is none of)",
+        "the epoch of the best validation NLL",
+        ("optim.select=nll", "warm.select=nll", "after.select=nll"),
+    ),
+    Reading(
+        CIFAR,
+        "warm.final_lr",
+        "the model SGPA starts from is trained with a schedule of its own over 100 epochs",
+        "it is the 100th epoch of the 600 epochs' schedule",
+        ("warm.final_lr=4.18e-4",),
+    ),
+    Reading(
+        CIFAR,
+        "optim.warmup",
+        "the learning rate falls linearly from the first step, as in the text",
+        "it rises for five epochs first, as in the authors' code",
+        ("optim.warmup=5", "warm.warmup=5", "after.warmup=5"),
+    ),
+    Reading(
+        CIFAR,
+        "model.pooling",
+        "the mean over tokens, as in the text",
+        "a learned softmax over tokens, as in the authors' code",
+        ("model.pooling=sequence",),
+    ),
+    Reading(
+        CIFAR,
+        "task.split",
+        "all seeds share one validation split, so that ensembles never saw it",
+        "every seed draws its own",
+        ("task.split=per-seed",),
+    ),
+    Reading(
+        ("cifar10",),
+        "sgpa.attention.num_global",
+        "32 global keys, as in the table of settings",
+        "16, as in the authors' code and in the runtime table",
+        ("sgpa.attention.num_global=16",),
+    ),
+    Reading(
+        ("imdb",),
+        "model.depth",
+        "one layer, as in the table of settings",
+        "two, the default of the authors' code",
+        ("model.depth=2",),
+    ),
+    Reading(
+        ("cola",),
+        "task.language_model",
+        "features of a language model trained on IMDB's texts stand for the pretrained ones of the authors",
+        "words alone: the text says ELMo-style and speaks of no pretraining",
+        ("task.language_model=none",),
+    ),
+    Reading(
+        ("cola",),
+        "optim.epochs",
+        "50 epochs, as in the text",
+        "100, as in the authors' code",
+        ("optim.epochs=100", "warm.epochs=40", "after.epochs=60"),
+    ),
+    Reading(
+        ("cola",),
+        "task.tokens",
+        "sentences split at white space, cased",
+        "the corpus's own tokens",
+        ("task.tokens=tokenized",),
+    ),
+    Reading(
+        ("zinc",),
+        "task.identifiers",
+        "nodes are told apart by Laplacian eigenvectors: test predictions are then deterministic",
+        "by random orthogonal features",
+        ("task.identifiers=orthogonal",),
+    ),
+    Reading(
+        PAPER,
+        "sngp.predictive",
+        "ten samples of the logits, as the text has it",
+        "the mean-field formula of SNGP's own code",
+        ("sngp.predictive=mean-field",),
+    ),
+    Reading(
+        tuple(name for name in PAPER if name != "zinc"),
+        "kflla.predictive",
+        "probit, the usual choice for last-layer Laplace; the text does not say",
+        "ten samples of the logits",
+        ("kflla.predictive=monte-carlo",),
+    ),
+)
+
+
+def readings(recipe: str) -> list[Reading]:
+    """The open questions of a recipe."""
+    return [reading for reading in READINGS if recipe in reading.recipes]

@@ -1,0 +1,180 @@
+"""One method with one seed: its trainings, its calibration, its examination."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sgpa.errors import CheckpointError
+from sgpa.evaluation import Subject
+from sgpa.files import read_json, read_tensors, write_json, write_tensors
+from sgpa.logs import history, in_words, read_log, seconds
+from sgpa.methods import Calibration, Ensemble, Predictor
+from sgpa.models import Transformer, pretrained
+from sgpa.recipes import Plan, plan
+from sgpa.runner.place import Place
+from sgpa.tasks import Task, examine
+from sgpa.training import Trainer, train_together
+from sgpa.trust import threshold
+
+Announce = Callable[[str, int, int, str], None]  # work, done, total, what to show
+
+
+def silent(*_: object) -> None:
+    """Tell nobody."""
+
+
+def train(
+    place: Place, plan: Plan, step: int, seeds: Sequence[int], announce: Announce = silent
+) -> list[Transformer]:
+    """The `step`-th training of a plan for some seeds, side by side; finished ones are read from disk."""
+    return train_together([_trainer(place, plan, step, seed, announce) for seed in seeds])
+
+
+def _trainer(place: Place, plan: Plan, step: int, seed: int, announce: Announce) -> Trainer:
+    training = plan.trainings[step]
+    task = place.task(seed)
+    warm = None
+    if step:
+        before = place.folder(plan, plan.trainings[step - 1], seed) / "model"
+        warm = pretrained.load(before)[1]
+    label, epochs = f"{plan.attention} {training.name}, seed {seed}", training.optim.epochs
+
+    def epoch(line: dict[str, Any]) -> None:
+        announce(label, 100 * line["epoch"], 100 * epochs, in_words(line, epochs))
+
+    def tick(line: dict[str, Any]) -> None:
+        done = line["epoch"] - 1 + line["step"] / line["steps"]
+        announce(label, round(100 * done), 100 * epochs, in_words(line, epochs))
+
+    announce(label, 0, 100 * epochs, "")
+    return Trainer(
+        method=training.method,
+        config=place.model(task),
+        optim=training.optim,
+        train=task.splits.train,
+        validation=task.splits.validation,
+        seed=seed,
+        directory=place.folder(plan, training, seed),
+        warm=warm,
+        device=place.device,
+        report=epoch,
+        tick=tick,
+    )
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A trained and calibrated method: what it takes to predict and to be tested."""
+
+    place: Place
+    plan: Plan
+    seed: int
+    task: Task
+    predictor: Predictor
+    threshold: float  # of the score, above which an answer should not be trusted
+
+    @property
+    def subject(self) -> Subject:
+        """Whose numbers these are."""
+        data = self.place.recipe.task
+        return Subject(data.dataset, self.plan.attention, self.plan.method.id, self.seed, data.augmentation)
+
+
+def prepare(place: Place, plan: Plan, seed: int) -> Ready:
+    """Calibrate a trained method, once; what was found is kept in the cell's folder."""
+    folder, method = place.cell(plan, seed), plan.method
+    predictors, task = [], place.task(seed)
+    for member in plan.members(seed):
+        own = task if member == seed else place.task(member)
+        model = trained(place, plan, member, own)
+        file = folder / f"calibrated-{member}.safetensors"
+        if not file.exists():
+            data = Calibration(own.splits.train, own.splits.validation)
+            write_tensors(file, method.calibrate(model, data))
+        calibrated = {name: value.to(model.device) for name, value in read_tensors(file)[0].items()}
+        predictors.append(method.predictor(model, calibrated))
+    predictor = method.combine(predictors) if isinstance(method, Ensemble) else predictors[0]
+    note = folder / "run.json"
+    if not note.exists():
+        limit = threshold(predictor, task.splits.validation)
+        about = {"method": method.id, "attention": plan.attention, "seed": seed, "threshold": limit}
+        write_json(note, about | {"classes": list(task.class_names)})
+    return Ready(place, plan, seed, task, predictor, float(read_json(note)["threshold"]))
+
+
+def trained(place: Place, plan: Plan, seed: int, task: Task) -> Transformer:
+    """The model at the end of a plan's trainings."""
+    last = plan.trainings[-1]
+    folder = place.folder(plan, last, seed) / "model"
+    if not (folder / "config.json").exists():
+        raise CheckpointError(f"{folder.parent} is not trained to its end; train it first")
+    model = last.method.build(place.model(task))
+    pretrained.fill(model, pretrained.load(folder)[1], folder)
+    return model.to(place.device).eval()
+
+
+def open_cell(directory: Path, *, data_dir: Path | None = None, device: str = "cpu") -> Ready:
+    """The method and seed that a cell's folder is about."""
+    if not (directory / "run.json").exists():
+        raise CheckpointError(f"{directory} holds no run.json: it is not the folder of a trained method")
+    about = read_json(directory / "run.json")
+    place = Place.at(directory.resolve().parents[1], data_dir=data_dir, device=device)
+    return prepare(place, plan(place.recipe, about["method"], about["attention"]), about["seed"])
+
+
+def assess(place: Place, plan: Plan, seed: int, announce: Announce = silent) -> None:
+    """Examine a trained method once: `results.json` holds what it is worth, `timings.json` what it costs."""
+    folder = place.cell(plan, seed)
+    if (folder / "results.json").exists():
+        return
+    label = f"{plan.attention} {plan.method.id}, seed {seed}"
+
+    def tell(what: str, done: int, total: int) -> None:
+        announce(f"test {label}", done, total, what)
+
+    ready = prepare(place, plan, seed)
+    costs = timings(ready)
+    results = examine(ready.predictor, ready.subject, ready.task, place.recipe.examination, tell)
+    log = place.folder(plan, plan.trainings[-1], plan.members(seed)[0]) / "log.jsonl"
+    results.draw(ready.subject, "training", "", history(log))
+    write_json(folder / "timings.json", costs)
+    write_json(
+        folder / "results.json",
+        {
+            "records": results.records,
+            "curves": results.curves,
+            "data": {ready.subject.dataset: ready.task.fingerprint},
+            "note": ready.task.note,
+        },
+    )
+
+
+def timings(ready: Ready) -> dict[str, Any]:
+    """Training time from the logs, and the time of a prediction."""
+    place, plan = ready.place, ready.plan
+    logs = [
+        place.folder(plan, training, seed) / "log.jsonl"
+        for training in plan.trainings
+        for seed in plan.members(ready.seed)
+    ]
+    lines = list(read_log(logs[len(logs) - 1]))
+    steps = -(-len(ready.task.splits.train) // plan.trainings[-1].optim.batch_size)
+    rows = ready.task.splits.test.inputs[:TIMED_ROWS]
+    ready.predictor.predict(rows)  # the first call pays for what later ones find ready
+    started = time.monotonic()
+    ready.predictor.predict(rows)
+    if place.device.startswith("cuda"):
+        torch.cuda.synchronize()
+    return {
+        **asdict(ready.subject),
+        "train_seconds": sum(seconds(log) for log in logs),
+        "seconds_per_step": sum(line["seconds"] for line in lines) / max(1, steps * len(lines)),
+        "predict_seconds_per_row": (time.monotonic() - started) / len(rows),
+    }
+
+
+TIMED_ROWS = 200

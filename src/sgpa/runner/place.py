@@ -1,0 +1,93 @@
+"""Where the runs of a recipe live, and under which settings: one folder, one recipe."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sgpa.errors import CheckpointError
+from sgpa.files import read_json, write_json
+from sgpa.models import ModelConfig
+from sgpa.recipes import Plan, Recipe, Training, find, override
+from sgpa.tasks import Task
+
+FREE = ("seeds", "methods", "ensembles")  # may change between calls: they only say how many cells there are
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder for the runs of one recipe. `settings` are the overrides that made it what it is."""
+
+    recipe: Recipe
+    directory: Path
+    settings: tuple[str, ...] = ()
+    data_dir: Path | None = None
+    device: str = "cpu"
+
+    @staticmethod
+    def of(name: str, directory: Path, settings: Sequence[str] = (), **options: Any) -> "Place":
+        """The place of a recipe with overrides."""
+        return Place(override(find(name), settings), directory, tuple(settings), **options)
+
+    @staticmethod
+    def at(directory: Path, **options: Any) -> "Place":
+        """The place that a folder was claimed for."""
+        file = directory / "recipe.json"
+        if not file.exists():
+            raise CheckpointError(f"{directory} holds no recipe.json: it is not a folder of runs")
+        saved = read_json(file)
+        place = Place.of(saved["recipe"], directory, saved["set"], **options)
+        place.claim()
+        return place
+
+    def claim(self) -> None:
+        """Write the recipe down, or make sure that the folder belongs to this very one."""
+        file = self.directory / "recipe.json"
+        values = {name: value for name, value in plain(self.recipe).items() if name not in FREE}
+        if not file.exists():
+            write_json(file, {"recipe": self.recipe.name, "set": list(self.settings), "values": values})
+            return
+        saved = read_json(file)
+        if saved["recipe"] != self.recipe.name:
+            raise CheckpointError(
+                f"{self.directory} holds runs of recipe {saved['recipe']}, not of {self.recipe.name}; "
+                "choose another folder"
+            )
+        if differing := list(differences(saved["values"], values)):
+            shown = "; ".join(f"{path} is {old} there and {new} now" for path, old, new in differing[:3])
+            raise CheckpointError(f"{self.directory}: {shown}; choose another folder, or the same settings")
+
+    def folder(self, plan: Plan, training: Training, seed: int) -> Path:
+        """Where a training is."""
+        return self.directory / "trainings" / f"{plan.attention}-{training.name}-{seed}"
+
+    def cell(self, plan: Plan, seed: int) -> Path:
+        """Where the results of a method and a seed are."""
+        return self.directory / "cells" / f"{plan.name}-{seed}"
+
+    def task(self, seed: int) -> Task:
+        """The recipe's data for a seed."""
+        return self.recipe.task.load(seed, self.data_dir)
+
+    def model(self, task: Task) -> ModelConfig:
+        """The recipe's model with the sizes the data decides."""
+        sizes: dict[str, Any] = dict(task.sizes)
+        embedding = task.embedding or replace(self.recipe.model.embedding, **sizes)
+        return replace(self.recipe.model, embedding=embedding)
+
+
+def plain(value: Any) -> Any:
+    """A config as plain data; every object says what kind it is."""
+    if is_dataclass(value):
+        parts = {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        return {"kind": type(value).__name__, **parts}
+    return [plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every field in which two plain configs differ: its path and both values."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in dict.fromkeys([*old, *new]):
+            yield from differences(old.get(name), new.get(name), f"{path}.{name}" if path else name)
+    elif old != new:
+        yield path, old, new

@@ -1,0 +1,48 @@
+"""Molecules as graphs: ZINC."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sgpa.data.graphs import IDENTIFIERS, zinc, zinc_complement
+from sgpa.errors import check_fields
+from sgpa.evaluation import Outside
+from sgpa.tasks.base import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZincConfig:
+    """Constrained solubility of 12,000 molecules; the complements of the test graphs are foreign.
+
+    `bond` is the type that every bond of a complement has (0 is a single bond).
+    """
+
+    identifiers: str = "laplacian"
+    width: int = 16
+    bond: int = 0
+
+    dataset = "zinc"
+    augmentation = ""
+
+    def __post_init__(self) -> None:
+        known = ", ".join(IDENTIFIERS)
+        check_fields(
+            "task",
+            [
+                ("identifiers", self.identifiers, self.identifiers in IDENTIFIERS, known),
+                ("width", self.width, self.width >= 1, "1 or more"),
+                ("bond", self.bond, self.bond >= 0, "0 or more"),
+            ],
+        )
+
+    def load(self, seed: int, data_dir: Path | None = None) -> Task:
+        """The same split for every seed."""
+        del seed
+        found = zinc(data_dir=data_dir, identifiers=self.identifiers, width=self.width)
+
+        def complements() -> Outside:
+            graphs = zinc_complement(
+                data_dir=data_dir, identifiers=self.identifiers, width=self.width, edge_type=self.bond
+            )
+            return Outside(graphs)
+
+        return Task(found.splits, found.sizes, outside={"zinc-ood": complements}, note=found.note)

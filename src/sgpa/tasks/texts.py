@@ -1,0 +1,82 @@
+"""Texts: IMDB reviews and the sentences of CoLA."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sgpa.data.sources import cache_dir
+from sgpa.data.text import imdb
+from sgpa.data.words import COLA_TRAIN, Features, cola
+from sgpa.errors import InputError, check_fields
+from sgpa.models import TokenConfig
+from sgpa.models.elmo import ElmoModel
+from sgpa.tasks.base import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImdbConfig:
+    """50,000 film reviews as tokens of a byte-level BPE; every seed has its own split."""
+
+    vocabulary: int = 30_000
+    max_tokens: int = 512
+
+    dataset = "imdb"
+    augmentation = ""
+
+    def load(self, seed: int, data_dir: Path | None = None) -> Task:
+        """35,000 / 5,000 / 10,000 reviews."""
+        found = imdb(seed, data_dir=data_dir, vocabulary=self.vocabulary, max_tokens=self.max_tokens)
+        return Task(found.splits, found.embedding, class_names=found.class_names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColaConfig:
+    """Is this sentence acceptable English? Every seed has its own split.
+
+    `language_model` is the folder of a trained language model whose features stand beside the words,
+    "imdb" for the one that `sgpa data language-model` trains on IMDB's texts, or "none". `holdout` rows are
+    kept out of training where something is to be selected; the protocol selects nothing.
+    """
+
+    language_model: str = "imdb"
+    tokens: str = "raw"
+    holdout: int = 0
+
+    dataset = "cola"
+    augmentation = ""
+
+    def __post_init__(self) -> None:
+        check_fields(
+            "task",
+            [
+                ("tokens", self.tokens, self.tokens in ("raw", "tokenized"), "raw, tokenized"),
+                ("holdout", self.holdout, 0 <= self.holdout < COLA_TRAIN, f"0..{COLA_TRAIN - 1}"),
+            ],
+        )
+
+    def load(self, seed: int, data_dir: Path | None = None) -> Task:
+        """7,262 sentences to learn from, 1,816 of the same sources and 516 of others to be tested on."""
+        found = cola(seed, holdout=self.holdout, tokens=self.tokens, data_dir=data_dir)
+        model = self._model()
+        features: Features | None = None if model is None else model.features
+        splits, names = found.splits(features), found.class_names
+        shifts = {"cola-ood": lambda: found.dataset(found.ood, features)}
+        if model is None:
+            return Task(splits, embedding=TokenConfig(**found.embedding), class_names=names, shifts=shifts)
+        sizes = found.embedding | {"features": 2 * model.config.width, "layers": model.layers}
+        return Task(splits, sizes, class_names=names, shifts=shifts)
+
+    def _model(self) -> ElmoModel | None:
+        if self.language_model == "none":
+            return None
+        folder = language_model_dir() if self.language_model == "imdb" else Path(self.language_model)
+        if not (folder / "elmo.json").exists():
+            raise InputError(
+                f"cola: no language model in {folder}; train one with `sgpa data language-model`, or learn "
+                "from the words alone with --set task.language_model=none"
+            )
+        return ElmoModel.load(folder)
+
+
+def language_model_dir() -> Path:
+    """Where the language model trained on IMDB's texts is kept."""
+    return cache_dir() / "language-model" / "imdb"
