@@ -72,7 +72,8 @@ def test_the_demo_makes_tidy_records_and_starts_no_finished_run_again(tmp_path):
     assert all(set(record) == columns for record in saved["records"])
     per_cell = 6 * (1 + 2 * 5) + 4  # six metrics on clean and shifted digits, four of detection
     assert len(saved["records"]) == 2 * 2 * per_cell
-    assert {c["kind"] for c in saved["curves"]} == {"reliability", "entropy", "training", "examples"}
+    kinds = {"reliability", "risk-coverage", "entropy", "training", "examples"}
+    assert {c["kind"] for c in saved["curves"]} == kinds
     assert saved["run"]["seconds"]["sgpa"] > 0
     announced = []
     again = demo.run(TINY, tmp_path, lambda *line: announced.append(line), workers=1)

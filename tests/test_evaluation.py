@@ -41,7 +41,7 @@ def test_classifiers_get_every_metric_and_regressors_theirs():
     found = {r["metric"]: r["value"] for r in results.records if r["evaluation"] == "ood-detection"}
     assert found["auroc"] > 0.9
     assert found["ood_share"] == 0.5
-    assert {c["kind"] for c in results.curves} == {"reliability", "entropy"}
+    assert {c["kind"] for c in results.curves} == {"reliability", "risk-coverage", "entropy"}
     values, spread = torch.randn(50), torch.rand(50)
     numbers = evaluate(Fixed(True), SUBJECT, Dataset(torch.stack([values, spread], 1), values + 1.0))
     assert {r["metric"]: round(r["value"], 5) for r in numbers.records}["mae"] == 1.0

@@ -1,21 +1,47 @@
 """Transformers that know when they do not know: attention as a sparse Gaussian process."""
 
-from sgpa.attention import (
-    ChengBootsSgpa,
-    DotProductAttention,
-    KernelAttention,
-    OrthogonalSgpa,
-    StandardSgpa,
-)
-from sgpa.errors import CheckpointError, ConfigError, InputError, NumericalError, SgpaError
-from sgpa.fit import fit
-from sgpa.kernels import ArdRbfKernel, ExponentialKernel
-from sgpa.models import GraphConfig, ModelConfig, PatchConfig, TokenConfig, Transformer
-from sgpa.types import Classification, Regression
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-load = Transformer.from_pretrained
+WHERE = {  # names are imported when they are asked for, so that the command line starts at once
+    "sgpa.attention": (
+        "ChengBootsSgpa",
+        "DotProductAttention",
+        "KernelAttention",
+        "OrthogonalSgpa",
+        "StandardSgpa",
+    ),
+    "sgpa.errors": ("CheckpointError", "ConfigError", "InputError", "NumericalError", "SgpaError"),
+    "sgpa.fitting": ("fit",),
+    "sgpa.kernels": ("ArdRbfKernel", "ExponentialKernel"),
+    "sgpa.models": ("GraphConfig", "ModelConfig", "PatchConfig", "TokenConfig", "Transformer", "load"),
+    "sgpa.types": ("Classification", "Regression"),
+}
+
+if TYPE_CHECKING:
+    from sgpa.attention import (
+        ChengBootsSgpa,
+        DotProductAttention,
+        KernelAttention,
+        OrthogonalSgpa,
+        StandardSgpa,
+    )
+    from sgpa.errors import CheckpointError, ConfigError, InputError, NumericalError, SgpaError
+    from sgpa.fitting import fit
+    from sgpa.kernels import ArdRbfKernel, ExponentialKernel
+    from sgpa.models import GraphConfig, ModelConfig, PatchConfig, TokenConfig, Transformer, load
+    from sgpa.types import Classification, Regression
+else:
+
+    def __getattr__(name: str) -> object:
+        for module, names in WHERE.items():
+            if name in names:
+                globals()[name] = found = getattr(import_module(module), name)
+                return found
+        raise AttributeError(f"module 'sgpa' has no attribute {name!r}")
+
 
 __all__ = [
     "ArdRbfKernel",

@@ -1,25 +1,26 @@
 """The command line. Commands are thin: they read arguments, call the package and show the outcome."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from sgpa.cli_benchmark import benchmark_app, chosen_methods, conclude
 from sgpa.cli_data import data_app
+from sgpa.cli_options import command_line, show_error
+from sgpa.cli_runs import runs_app
+from sgpa.cli_show import show_app
 from sgpa.cli_train import train_app
 from sgpa.errors import SgpaError
-from sgpa.progress import ProgressBars, console
+from sgpa.progress import ProgressBars
 
 app = typer.Typer(
     help="Transformers that know when they do not know.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    epilog="Example: sgpa demo",
 )
-app.add_typer(data_app, name="data")
-app.add_typer(train_app, name="train")
 Seeds = Annotated[int, typer.Option(min=1, help="Independent runs to average over.")]
 
 
@@ -48,34 +49,26 @@ def demo(
     Needs no download. A run that was stopped goes on where it was; delete the folder to start over.
     """
     from sgpa import demo as job
-    from sgpa.methods import CATALOGUE
-    from sgpa.report import aggregate, headline, to_rich, write_report
+    from sgpa.recipes import DIGITS
 
-    chosen = tuple(CATALOGUE) if methods == "all" else tuple(m.strip() for m in methods.split(","))
-    command = " ".join(["sgpa", *sys.argv[1:]])
     with ProgressBars() as bars:
         outcome = job.run(
-            out, bars.announce, methods=chosen, seeds=seeds, scale=scale, workers=workers, command=command
+            out,
+            bars.announce,
+            methods=chosen_methods(methods, DIGITS),
+            seeds=seeds,
+            scale=scale,
+            workers=workers,
+            command=command_line(),
         )
-    page = write_report(outcome.results, out)
-    Console().print(to_rich(headline(aggregate(outcome.results["records"])), outcome.results["title"]))
-    typer.echo(f"Report: {page}\nNumbers: {out / 'results.json'}")
-    for failure in outcome.failures:
-        console.print(f"[bold red]failed:[/] {failure.job}: {failure.reason}", highlight=False)
-    if outcome.failures:
-        raise typer.Exit(1)
+    conclude(outcome, out)
 
 
-@app.command(epilog="Example: sgpa report runs/demo/results.json")
-def report(
-    results: Annotated[Path, typer.Argument(help="A results.json that a run wrote.")],
-    out: Annotated[Path | None, typer.Option(help="Where to write; beside the file by default.")] = None,
-) -> None:
-    """Write the report of saved results again."""
-    from sgpa.files import read_json
-    from sgpa.report import write_report
-
-    typer.echo(f"Report: {write_report(read_json(results), out or results.parent)}")
+app.add_typer(show_app)
+app.add_typer(train_app, name="train")
+app.add_typer(runs_app)
+app.add_typer(benchmark_app)
+app.add_typer(data_app, name="data")
 
 
 def main() -> None:
@@ -83,5 +76,5 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except (SgpaError, OSError) as error:
-        console.print(f"[bold red]error:[/] {error}", highlight=False)
+        show_error(error)
         raise SystemExit(2) from None

@@ -1,6 +1,5 @@
 """`sgpa data`: which data sets there are, where they are, and how to get them."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,31 +9,26 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from sgpa.cli_options import AsJson, DataDir, Device, show_json
 from sgpa.progress import ProgressBars, console
 
-data_app = typer.Typer(help="Find, fetch and check the data sets.", no_args_is_help=True)
+data_app = typer.Typer(
+    help="Find, fetch and check the data sets.", no_args_is_help=True, epilog="Example: sgpa data list"
+)
 Name = Annotated[str, typer.Argument(help="A data set; `sgpa data list` shows them.", show_default=False)]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder with one sub-folder per data set. By default $SGPA_DATA, then the cache.",
-        show_default=False,
-        file_okay=False,
-    ),
-]
 
 
 @data_app.command("list", epilog="Example: sgpa data list --data-dir data")
 def list_sets(
     data_dir: DataDir = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show all data sets: what they are, how many rows they have and where they were found."""
     from sgpa.data.sources import SOURCES
 
     states = [_state(name, data_dir) for name in SOURCES]
     if as_json:
-        typer.echo(json.dumps([state.plain() for state in states], indent=1))
+        show_json([state.plain() for state in states])
         return
     table = Table("name", "what", "rows", "found", "prepared", box=None, pad_edge=False)
     for state in states:
@@ -94,6 +88,51 @@ def verify(name: Name, data_dir: DataDir = None) -> None:
             typer.echo(f"{name} {part.split}: missing")
     if not all(part.files for part in checked):
         raise typer.Exit(1)
+
+
+@data_app.command("language-model", epilog="Example: sgpa data language-model --minutes 60")
+def language_model(
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the texts.")] = 10,
+    minutes: Annotated[
+        float | None, typer.Option(help="Stop after so much training, whatever has been read.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to keep it; where CoLA looks for it by default.")
+    ] = None,
+    data_dir: DataDir = None,
+    device: Device = "cpu",
+) -> None:
+    """Train the language model whose features CoLA's sentences are read with, on IMDB's training texts.
+
+    A training that was stopped goes on where it was.
+    """
+    from sgpa.data.sources import find
+    from sgpa.data.text import read_unlabelled
+    from sgpa.models.elmo_training import LanguageProgress, LanguageRecipe, train_language_model
+    from sgpa.tasks.texts import language_model_dir
+    from sgpa.training import check_device
+
+    check_device(device)
+    recipe = LanguageRecipe(epochs=epochs, minutes=minutes)
+    folder = out or language_model_dir()
+    files = find("imdb", "train", data_dir)
+    with ProgressBars() as bars:
+        work, heard = "language model", {"perplexity": ""}
+        bars.announce(work, 0, 1000, "reading the texts")
+        texts = [text for file in files for text in read_unlabelled(file)]
+        bars.announce(work, 0, 1000, f"finding the words of {len(texts):,} texts")
+
+        def tell(line: LanguageProgress) -> None:
+            timed = line.seconds / (60 * minutes) if minutes else 0.0
+            share = min(1.0, max(line.step / line.steps, timed))
+            if line.perplexity is not None:
+                heard["perplexity"] = f"  held-out perplexity {line.perplexity:.1f}"
+            note = f"step {line.step:,}/{line.steps:,}  loss {line.loss:.3f}{heard['perplexity']}"
+            bars.announce(work, round(1000 * share), 1000, note)
+
+        model = train_language_model(texts, recipe=recipe, directory=folder, device=device, report=tell)
+    model.save(folder)
+    typer.echo(f"Language model: {folder}")
 
 
 @dataclass(frozen=True)

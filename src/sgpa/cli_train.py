@@ -1,23 +1,59 @@
-"""`sgpa train`: a model for one's own images, texts or molecules."""
+"""`sgpa train`: one method of a recipe, or a model for one's own images, texts or molecules."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from typer.core import TyperGroup
 
+from sgpa.cli_options import (
+    DataDir,
+    Device,
+    Settings,
+    command_line,
+    refuse_own,
+    show_tables,
+    speaking_of,
+)
+from sgpa.errors import ConfigError, SgpaError, nearest
 from sgpa.progress import ProgressBars, console
 
-train_app = typer.Typer(help="Train on your own data and get a model and a report.", no_args_is_help=True)
+RECIPE_NAMES = (  # those of sgpa.recipes, without waiting for its imports
+    "cifar10",
+    "cifar10-augmented",
+    "cifar100",
+    "cifar100-augmented",
+    "imdb",
+    "cola",
+    "zinc",
+    "digits",
+)
+
+
+class TrainGroup(TyperGroup):
+    """Its commands are recipes too, so an unknown one is met with the names that are near."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is named first."""
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            near = nearest(args[0], [*RECIPE_NAMES, "images", "text", "molecules"])
+            raise ConfigError(f"unknown recipe {args[0]!r}{near}")
+        return super().resolve_command(ctx, args)
+
+
+train_app = typer.Typer(
+    cls=TrainGroup,
+    help="Train one method of a recipe (`sgpa train cifar10 --method sgpa`), or a model for your own data.",
+    no_args_is_help=True,
+    epilog="Example: sgpa train images photos/",
+)
 
 Out = Annotated[Path | None, typer.Option(help="Where to put model and report; runs/<name> by default.")]
 Epochs = Annotated[int, typer.Option(min=2, help="Passes over the training rows, warm start included.")]
 Lr = Annotated[float, typer.Option(help="Initial learning rate.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Rows per step.")]
 Seed = Annotated[int, typer.Option(help="Everything random follows from it.")]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Compare = Annotated[bool, typer.Option("--compare", help="Also train a point model (MLE) to compare with.")]
 
 
@@ -56,8 +92,9 @@ def text(
     """Learn to label texts."""
     from sgpa import own
 
-    make = lambda: own.text(file, column, label, vocabulary, seed)  # noqa: E731
-    _run(make, out, epochs, batch_size, lr, seed, device, compare)
+    with speaking_of({"text_column": "--column", "label_column": "--label"}):
+        make = lambda: own.text(file, column, label, vocabulary, seed)  # noqa: E731
+        _run(make, out, epochs, batch_size, lr, seed, device, compare)
 
 
 @train_app.command(epilog="Example: sgpa train molecules solubility.csv --target logS")
@@ -76,9 +113,9 @@ def molecules(
     """Learn to predict a number for molecules (needs the extra `graph`)."""
     from sgpa import own
 
-    _run(
-        lambda: own.molecules(file, smiles, target, seed), out, epochs, batch_size, lr, seed, device, compare
-    )
+    with speaking_of({"smiles_column": "--smiles", "target_column": "--target"}):
+        make = lambda: own.molecules(file, smiles, target, seed)  # noqa: E731
+        _run(make, out, epochs, batch_size, lr, seed, device, compare)
 
 
 def _run(
@@ -92,9 +129,9 @@ def _run(
     compare: bool,
 ) -> None:
     from sgpa import own
-    from sgpa.fit import Fit
+    from sgpa.fitting import Fit
     from sgpa.logs import in_words
-    from sgpa.report import aggregate, headline, to_rich, write_report
+    from sgpa.report import write_report
 
     with console.status("reading the data"):
         task = make()
@@ -105,8 +142,81 @@ def _run(
             bars.announce(line["run"], line["epoch"], line["epochs"], in_words(line, line["epochs"]))
 
         how = Fit(epochs=epochs, batch_size=batch_size, lr=lr, seed=seed, device=device, report=tell)
-        command = " ".join(["sgpa", *sys.argv[1:]])
-        results = own.train(task, out, how, compare=compare, command=command)
+        results = own.train(task, out, how, compare=compare, command=command_line())
     page = write_report(results, out)
-    Console().print(to_rich(headline(aggregate(results["records"])), results["title"]))
-    typer.echo(f"Report: {page}\nModel: {out / 'sgpa' / 'model'}  (sgpa.load reads it)")
+    show_tables(results)
+    typer.echo(f"Report: {page}\nModel: {own.model_dir(out)}  (sgpa.load reads it)")
+    typer.echo(f"Next: sgpa predict {out} FILES")
+
+
+def train_recipe(
+    name: str,
+    method: str,
+    attention: str,
+    seed: int,
+    out: Path,
+    settings: list[str],
+    device: str,
+    data_dir: Path | None,
+) -> None:
+    """All trainings of one cell and its calibration; what is done already is not done again.
+
+    Processes that torchrun started share every training; the first of them does the rest.
+    """
+    from sgpa import distributed
+    from sgpa.recipes import plan
+    from sgpa.runner import Place, prepare, train
+    from sgpa.training import check_device
+
+    check_device(device)
+    place = Place.of(name, out, settings, data_dir=data_dir, device=device)
+    row = plan(place.recipe, method, attention)
+    refuse_own(out)
+    distributed.begin(device)
+    is_new = distributed.from_leader(lambda: not (out / "recipe.json").exists())
+    distributed.from_leader(place.claim)
+    members = row.members(seed)
+    with ProgressBars() as bars:
+
+        def calibrate() -> None:
+            bars.announce("calibrate", 0, 1)
+            prepare(place, row, seed)
+            bars.announce("calibrate", 1, 1)
+
+        try:
+            for group in [members] if device.startswith("cuda") else [(member,) for member in members]:
+                for step in range(len(row.trainings)):
+                    train(place, row, step, group, bars.announce)
+        except SgpaError:
+            if is_new and not (out / "trainings").exists():
+                (out / "recipe.json").unlink(
+                    missing_ok=True
+                )  # nothing was made that settings could differ from
+            raise
+        distributed.from_leader(calibrate)
+    if distributed.leader():
+        cell = place.cell(row, seed)
+        typer.echo(f"Run: {cell}\nNext: sgpa evaluate {cell}")
+
+
+def _command(name: str) -> Callable[..., None]:
+    def command(
+        method: Annotated[str, typer.Option(help="`sgpa methods` lists them.")] = "sgpa",
+        seed: Annotated[int, typer.Option(min=0, help="Everything random follows from it.")] = 0,
+        attention: Annotated[str, typer.Option(help="kernel or sdp (dot product).")] = "kernel",
+        out: Annotated[Path, typer.Option(help="The folder of this recipe's runs.")] = Path("runs") / name,
+        settings: Settings = None,
+        device: Device = "cpu",
+        data_dir: DataDir = None,
+    ) -> None:
+        train_recipe(name, method, attention, seed, out, settings or [], device, data_dir)
+
+    command.__doc__ = f"""Train one method of the recipe {name} with one seed, and calibrate it.
+
+    A training that was stopped goes on where it was; trainings that methods share are done once.
+    """
+    return command
+
+
+for _name in RECIPE_NAMES:
+    train_app.command(_name, epilog=f"Example: sgpa train {_name} --method sgpa --seed 0")(_command(_name))

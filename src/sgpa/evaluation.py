@@ -13,6 +13,7 @@ from sgpa.methods import Predictor
 from sgpa.types import Classification, Inputs, Prediction, Regression
 
 ENTROPY_BINS = 24
+RISK_POINTS = 101
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,19 @@ def _measure(
         results.add(subject, evaluation, shift, regression_metrics(found, data.targets))
         return
     p, y = found.probabilities.cpu().double().numpy(), data.targets.cpu().numpy()
-    results.add(subject, evaluation, shift, classification_metrics(p, y, found.entropy.cpu().numpy()))
+    entropy = found.entropy.cpu().numpy()
+    results.add(subject, evaluation, shift, classification_metrics(p, y, entropy))
     results.draw(subject, "reliability", shift, metrics.reliability(p, y).as_dict())
+    results.draw(subject, "risk-coverage", shift, _risk_curve(entropy, p.argmax(1) != y))
+
+
+def _risk_curve(uncertainty: np.ndarray, wrong: np.ndarray) -> dict[str, list[float]]:
+    """The risk-coverage curve, evenly thinned to what a figure can show."""
+    found = metrics.risk_coverage(uncertainty, wrong)
+    n = len(found.risk)
+    kept = np.unique(np.linspace(0, n - 1, min(n, RISK_POINTS)).round().astype(int))
+    columns = {"coverage": found.coverage, "risk": found.risk}
+    return {name: values[kept].round(6).tolist() for name, values in columns.items()}
 
 
 def classification_metrics(p: np.ndarray, y: np.ndarray, entropy: np.ndarray) -> dict[str, float]:
@@ -128,7 +140,7 @@ def regression_metrics(found: Regression, targets: Tensor) -> dict[str, float]:
     return {
         "mae": metrics.mae(f.mean(0), y),
         "rmse": metrics.rmse(f.mean(0), y),
-        "nll": metrics.laplace_mixture_nll(f, float(found.scale), y),
+        "nll": metrics.laplace_mixture_nll(f, found.scale, y),
     }
 
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sgpa.files import write_text
+
 Line = dict[str, Any]
 
 
@@ -19,7 +21,7 @@ def cut(path: Path, epoch: int) -> None:
     """Forget what was logged after an epoch: those epochs are run again."""
     if path.exists():
         kept = [json.dumps(line) + "\n" for line in read_log(path) if line["epoch"] <= epoch]
-        path.write_text("".join(kept), encoding="utf-8")
+        write_text(path, "".join(kept))
 
 
 def read_log(path: Path) -> Iterator[Line]:

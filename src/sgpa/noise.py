@@ -1,12 +1,13 @@
 """Where the random numbers of a forward pass come from.
 
 Every random step of a model asks here, so that a pass can be recorded and played back: models that train
-side by side then draw exactly what each would have drawn alone.
+side by side then draw exactly what each would have drawn alone, and a model whose batches are shared out
+over devices draws what it would have drawn on one.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +15,17 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Draw:
-    """One request for random numbers: standard normal, or 1 with probability `keep` and else 0."""
+    """One request for random numbers: standard normal, or 1 with probability `keep` and else 0.
+
+    `rows` is the dimension that counts the sequences of a batch, or S copies of the batch one after the
+    other; None where all sequences share the numbers.
+    """
 
     shape: torch.Size
     dtype: torch.dtype
     device: torch.device
     keep: float | None = None
+    rows: int | None = None
 
     def into(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Fill x with fresh numbers."""
@@ -59,11 +65,40 @@ class Playback:
         return found
 
 
-_sources: list[Recording | Playback] = []  # the innermost block's comes last
+@dataclass(frozen=True)
+class Shard:
+    """Draws for a whole batch of `of` sequences; hands out what belongs to those from `start` to `stop`."""
+
+    start: int
+    stop: int
+    of: int
+
+    def take(self, draw: Draw) -> Tensor:
+        """Fresh numbers of the share; the generator moves on as for the whole batch."""
+        if draw.rows is None:
+            return draw.fresh()
+        at, mine = draw.rows, self.stop - self.start
+        copies, rest = divmod(draw.shape[at], mine)
+        assert rest == 0
+        whole = torch.Size((*draw.shape[:at], copies * self.of, *draw.shape[at + 1 :]))
+        numbers = replace(draw, shape=whole).fresh().unflatten(at, (copies, self.of))
+        return numbers.narrow(at + 1, self.start, mine).flatten(at, at + 1)
+
+
+Source = Recording | Playback | Shard
+_sources: list[Source] = []  # the innermost block's comes last
+
+
+def sharded() -> bool:
+    """Whether a pass sees a share of a batch only.
+
+    Padding must then stay as it is in the whole batch, or numbers would be drawn for other shapes.
+    """
+    return bool(_sources) and isinstance(_sources[-1], Shard)
 
 
 @contextmanager
-def source(numbers: Recording | Playback) -> Iterator[None]:
+def source(numbers: Source) -> Iterator[None]:
     """Inside the block all random numbers come from `numbers`."""
     _sources.append(numbers)
     try:
@@ -76,14 +111,14 @@ def _ask(draw: Draw) -> Tensor:
     return _sources[-1].take(draw) if _sources else draw.fresh()
 
 
-def normal(shape: Sequence[int], like: Tensor) -> Tensor:
-    """Independent standard normal numbers with the type and device of `like`."""
-    return _ask(Draw(torch.Size(shape), like.dtype, like.device))
+def normal(shape: Sequence[int], like: Tensor, *, rows: int | None) -> Tensor:
+    """Independent standard normal numbers with the type and device of `like`; `rows` as in `Draw`."""
+    return _ask(Draw(torch.Size(shape), like.dtype, like.device, None, rows))
 
 
-def bernoulli(keep: float, shape: Sequence[int], like: Tensor) -> Tensor:
-    """1 with probability `keep`, else 0, independently, with the type and device of `like`."""
-    return _ask(Draw(torch.Size(shape), like.dtype, like.device, keep))
+def bernoulli(keep: float, shape: Sequence[int], like: Tensor, *, rows: int | None) -> Tensor:
+    """1 with probability `keep`, else 0, independently, like `like`; `rows` as in `Draw`."""
+    return _ask(Draw(torch.Size(shape), like.dtype, like.device, keep, rows))
 
 
 class Dropout(nn.Dropout):
@@ -95,5 +130,7 @@ class Dropout(nn.Dropout):
         return self.training and self.p > 0
 
     def forward(self, x: Tensor) -> Tensor:
-        """Set entries of x to zero with probability p and scale the others by 1 / (1 - p)."""
-        return x * (bernoulli(1 - self.p, x.shape, x) / (1 - self.p)) if self.active else x
+        """Set entries of x [..., B, T, E] to zero with probability p and scale the others by 1 / (1 - p)."""
+        if not self.active:
+            return x
+        return x * (bernoulli(1 - self.p, x.shape, x, rows=max(0, x.ndim - 3)) / (1 - self.p))

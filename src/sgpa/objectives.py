@@ -22,7 +22,7 @@ def is_weight(weight: Weight) -> bool:
 class Progress:
     """How far training has come."""
 
-    fraction: float  # 0 at the first step, 1 at the last
+    fraction: float | Tensor  # 0 at the first step, 1 at the last; a tensor where a step is recorded
     dataset_size: int  # N, training sequences
 
 
@@ -50,18 +50,22 @@ class KlWeights:
             ],
         )
 
-    def at(self, progress: Progress) -> tuple[float, float]:
+    def at(self, progress: Progress) -> tuple[float | Tensor, float | Tensor]:
         """The two weights (g, a) at a moment of training."""
-        ramp = 1.0 if self.anneal == 0 else min(1.0, progress.fraction / self.anneal)
+        done = progress.fraction / self.anneal if self.anneal else 1.0
+        ramp = done.clamp_max(1.0) if isinstance(done, Tensor) else min(1.0, done)
 
-        def value(weight: Weight) -> float:
+        def value(weight: Weight) -> float | Tensor:
             return ramp * (1 / progress.dataset_size if isinstance(weight, str) else weight)
 
         return value(self.g), value(self.a)
 
 
 def negative_elbo(
-    output: ModelOutput, likelihood: Likelihood, targets: Tensor, weights: tuple[float, float] = (0.0, 0.0)
+    output: ModelOutput,
+    likelihood: Likelihood,
+    targets: Tensor,
+    weights: tuple[float | Tensor, float | Tensor] = (0.0, 0.0),
 ) -> Loss:
     """-E_q[log p(y | F^L)] and the KL parts of a batch; with weights (0, 0) it is maximum likelihood."""
     nll = likelihood.nll(output.f, targets).mean()

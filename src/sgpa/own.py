@@ -1,7 +1,8 @@
 """A user's own images, texts or molecules: from files to a trained model and a report."""
 
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sgpa import readers
 from sgpa.data import Dataset, graphs
 from sgpa.data.folder import image_folder
 from sgpa.data.molecules import read_molecules
 from sgpa.data.text import MAX_TOKENS, encode, pad_id, train_tokenizer
 from sgpa.data.text_files import read_texts
-from sgpa.errors import InputError
+from sgpa.errors import CheckpointError, InputError
 from sgpa.evaluation import Results, Subject, evaluate
-from sgpa.files import write_json, write_text
-from sgpa.fit import RUNS, Fit
+from sgpa.files import read_json, write_json
+from sgpa.fitting import RUNS, Fit
 from sgpa.logs import history, seconds
 from sgpa.models import (
     GraphConfig,
@@ -29,39 +31,65 @@ from sgpa.models import (
     Transformer,
     to_json,
 )
+from sgpa.predicting import Trained
 from sgpa.provenance import provenance
+from sgpa.readers import ImageReader, MoleculeReader, Reader, TextReader
+from sgpa.trust import threshold
+from sgpa.types import Graphs, Inputs
 
 IDENTIFIERS = 16  # Laplacian eigenvectors that tell the nodes of a molecule apart
 TEST_SHARE = 0.15  # of the rows are never trained on and make the report
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """Data cut into rows to learn from and rows to test on, and a Transformer that suits them."""
 
     kind: str  # images, text or molecules
-    name: str
+    path: Path
+    options: Mapping[str, Any] = field(default_factory=dict)  # what it was read with
     train: Dataset
     test: Dataset
     config: ModelConfig
+    reader: Reader
     classes: tuple[str, ...] = ()  # none for numbers
-    files: dict[str, str] = field(default_factory=dict)  # name -> text, kept beside the model
+
+    @property
+    def name(self) -> str:
+        """That of the folder or file."""
+        return self.path.resolve().name if self.kind == "images" else self.path.stem
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the data."""
+        facts: list[Any] = [to_json(self.config), self.classes]
+        for part in (self.train, self.test):
+            facts += [len(part), float(part.targets.sum(dtype=torch.float64)), _sum(part.inputs)]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 
-def images(directory: Path, size: int = 32, seed: int = 0) -> Task:
+def images(path: Path, size: int = 32, seed: int = 0) -> Task:
     """A folder with one sub-folder of images per class."""
-    pixels, labels, classes = image_folder(directory, size)
+    pixels, labels, classes = image_folder(path, size)
     train, test = cut(len(labels), seed)
     channels = pixels[train].float().div(255)
     mean, std = channels.mean((0, 2, 3)), channels.std((0, 2, 3)).clamp_min(1e-3)
     embedding = PatchConfig(
         image_size=size, patch_size=patch_for(size), mean=tuple(mean.tolist()), std=tuple(std.tolist())
     )
-    config = ModelConfig(
-        embedding=embedding, attention=SgpaConfig(), depth=5, heads=4, width=128, outputs=len(classes)
-    )
     data = Dataset(pixels, labels)
-    return Task("images", directory.name, data[train], data[test], config, tuple(classes))
+    return Task(
+        kind="images",
+        path=path,
+        options={"size": size, "seed": seed},
+        train=data[train],
+        test=data[test],
+        config=ModelConfig(
+            embedding=embedding, attention=SgpaConfig(), depth=5, heads=4, width=128, outputs=len(classes)
+        ),
+        reader=ImageReader(size=size),
+        classes=tuple(classes),
+    )
 
 
 def text(
@@ -83,12 +111,20 @@ def text(
         pad=pad_id(tokenizer),
     )
     attention = SgpaConfig(kernel=KernelConfig(name="exponential"), num_global=50)
-    config = ModelConfig(
-        embedding=embedding, attention=attention, depth=1, heads=8, width=128, outputs=len(classes)
-    )
     data = Dataset(ids, labels, lengths=lengths)
-    kept = {"tokenizer.json": tokenizer.to_str()}
-    return Task("text", path.stem, data[train], data[test], config, tuple(classes), kept)
+    columns = {"text_column": text_column, "label_column": label_column}
+    return Task(
+        kind="text",
+        path=path,
+        options={**columns, "vocabulary": vocabulary, "seed": seed},
+        train=data[train],
+        test=data[test],
+        config=ModelConfig(
+            embedding=embedding, attention=attention, depth=1, heads=8, width=128, outputs=len(classes)
+        ),
+        reader=TextReader(tokenizer=tokenizer, column=text_column),
+        classes=tuple(classes),
+    )
 
 
 def molecules(
@@ -98,43 +134,57 @@ def molecules(
     found = read_molecules(path, smiles_column, target_column)
     train, test = cut(len(found.targets), seed)
     data = graphs.dataset(found.graphs, found.targets, width=IDENTIFIERS, augment=True)
+    names = found.vocabulary
     embedding = GraphConfig(
-        node_types=len(found.vocabulary.atoms),
-        edge_types=len(found.vocabulary.bonds),
+        node_types=len(names.atoms),
+        edge_types=len(names.bonds),
         identifier_width=IDENTIFIERS,
         max_tokens=graphs.max_tokens(found.graphs),
     )
-    config = ModelConfig(
-        embedding=embedding,
-        attention=SgpaConfig(num_global=10),
-        depth=4,
-        heads=8,
-        width=80,
-        outputs=1,
-        likelihood="laplace",
+    return Task(
+        kind="molecules",
+        path=path,
+        options={"smiles_column": smiles_column, "target_column": target_column, "seed": seed},
+        train=data[train],
+        test=data[test],
+        config=ModelConfig(
+            embedding=embedding,
+            attention=SgpaConfig(num_global=10),
+            depth=4,
+            heads=8,
+            width=80,
+            outputs=1,
+            likelihood="laplace",
+        ),
+        reader=MoleculeReader(atoms=names.atoms, bonds=names.bonds, width=IDENTIFIERS, column=smiles_column),
     )
-    kept = {"vocabulary.json": json.dumps(found.vocabulary.to_json())}
-    return Task("molecules", path.stem, data[train], data[test], config, (), kept)
+
+
+KINDS: dict[str, Callable[..., Task]] = {"images": images, "text": text, "molecules": molecules}
 
 
 def train(task: Task, directory: Path, how: Fit, *, compare: bool, command: str) -> dict[str, Any]:
-    """Train SGPA (and, to compare, MLE with as many epochs), test both, keep everything in `directory`."""
+    """Train SGPA (and, to compare, MLE with as many epochs), test both, keep everything in `directory`.
+
+    `run.json` is written when all is done: what the run was made from, and above which entropy (or variance)
+    an answer is not to be trusted.
+    """
+    if (directory / "recipe.json").exists():
+        raise CheckpointError(f"{directory} holds runs of a recipe; choose another folder")
     how = replace(how, directory=directory)
-    makers: dict[str, Callable[[Dataset, ModelConfig], Transformer]] = {"sgpa": how.sgpa}
+    models = {"sgpa": how.sgpa(task.train, task.config)}
     if compare:
-        makers["mle"] = how.mle
-    results = Results()
-    for method, make in makers.items():
-        model = make(task.train, task.config)
-        subject = Subject(task.name, "kernel", method, how.seed)
-        found = evaluate(model, subject, task.test)
-        found.draw(subject, "training", "", history(directory / method / "log.jsonl"))
-        results.records += found.records
-        results.curves += found.curves
-    for name, content in task.files.items():
-        write_text(directory / "sgpa" / "model" / name, content)
-    about = {"kind": task.kind, "name": task.name, "classes": task.classes, "config": to_json(task.config)}
-    write_json(directory / "sgpa" / "model" / "task.json", about)
+        models["mle"] = how.mle(task.train, task.config)
+    results = measure(task, models, directory, how.seed)
+    task.reader.save(model_dir(directory))
+    about = {
+        "kind": task.kind,
+        "name": task.name,
+        "path": str(task.path.resolve()),
+        "options": task.options,
+        "classes": task.classes,
+        "fingerprint": task.fingerprint,
+    }
     saved = {
         "schema": 1,
         "title": f"{task.name}: {len(task.train)} {task.kind}",
@@ -148,17 +198,76 @@ def train(task: Task, directory: Path, how: Fit, *, compare: bool, command: str)
             "command": command,
             "recipe": {
                 "fit": {k: v for k, v in asdict(how).items() if k not in ("report", "directory")},
-                **about,
+                **{name: about[name] for name in ("kind", "name", "options", "classes")},
+                "config": to_json(task.config),
             },
+            "data": {task.name: task.fingerprint},
             "seconds": {
                 method: sum(seconds(directory / run / "log.jsonl") for run in RUNS[method])
-                for method in makers
+                for method in models
             },
             **provenance(),
         },
     }
     write_json(directory / "results.json", saved)
+    limit = threshold(models["sgpa"], how.split(task.train)[1])
+    write_json(directory / "run.json", about | {"seed": how.seed, "threshold": limit})
     return saved
+
+
+def measure(task: Task, models: Mapping[str, Transformer], directory: Path, seed: int) -> Results:
+    """What models of the methods named are worth on the test rows."""
+    results = Results()
+    for method, model in models.items():
+        subject = Subject(task.name, "kernel", method, seed)
+        found = evaluate(model, subject, task.test)
+        found.draw(subject, "training", "", history(directory / method / "log.jsonl"))
+        results.records += found.records
+        results.curves += found.curves
+    return results
+
+
+def measure_again(directory: Path, device: str = "cpu") -> dict[str, Any]:
+    """Measure a finished run anew; the data it was made from must still be there, unchanged."""
+    about, saved = read_json(directory / "run.json"), read_json(directory / "results.json")
+    path = Path(about["path"])
+    if not path.exists():
+        raise InputError(f"{directory} was trained on {path}, which is not there any more; bring it back")
+    task = KINDS[about["kind"]](path, **about["options"])
+    if task.fingerprint != about["fingerprint"]:
+        raise InputError(
+            f"{path} has changed since {directory} was trained on it, so its test rows are others now; "
+            "train again into another folder"
+        )
+    methods = dict.fromkeys(record["method"] for record in saved["records"])
+    models = {name: _model(directory / name / "model", device) for name in methods}
+    results = measure(task, models, directory, about["seed"])
+    saved |= {"records": results.records, "curves": results.curves}
+    write_json(directory / "results.json", saved)
+    return dict(saved)
+
+
+def open_trained(directory: Path, *, device: str = "cpu") -> Trained:
+    """A finished run without its data: to predict for new inputs."""
+    about, folder = read_json(directory / "run.json"), model_dir(directory)
+    limit = float("inf") if about["threshold"] is None else about["threshold"]
+    return Trained(_model(folder, device), readers.load(folder), limit, tuple(about["classes"]))
+
+
+def model_dir(directory: Path) -> Path:
+    """Where the model of a run is that predicts, with its reader beside it."""
+    return directory / "sgpa" / "model"
+
+
+def _sum(inputs: Inputs) -> float:
+    """Of all pixels, token ids or atom types."""
+    numbers = inputs.nodes if isinstance(inputs, Graphs) else inputs
+    assert isinstance(numbers, Tensor)
+    return float(numbers.sum(dtype=torch.float64))
+
+
+def _model(folder: Path, device: str) -> Transformer:
+    return Transformer.from_pretrained(folder).to(device)
 
 
 def cut(rows: int, seed: int) -> tuple[Tensor, Tensor]:

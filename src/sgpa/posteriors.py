@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sgpa import noise
+from sgpa.fused import fused_variance, fuses
 from sgpa.types import Posterior
 
 
@@ -22,6 +23,11 @@ def whiten(L_inv: Tensor, K_zq: Tensor) -> Tensor:
 
 def marginal_variance(kqq: Tensor, A: Tensor, s: Tensor) -> Tensor:
     """diag of K_qq + K_qz K_zz^-1 (S - K_zz) K_zz^-1 K_zq, for every value dimension, [..., H, T, V]."""
+    return fused_variance(kqq, A, s) if fuses(A, s) else plain_variance(kqq, A, s)
+
+
+def plain_variance(kqq: Tensor, A: Tensor, s: Tensor) -> Tensor:
+    """The same by products of whole tensors: the reference of the fast path."""
     unexplained = (kqq - A.square().sum(-2)).clamp_min(0)  # diag(K_qq - Q_qq), never negative  [..., H, T]
     if s.ndim > A.ndim:  # every sequence has its own factor
         sA = (A.mT.unsqueeze(-3) @ s).transpose(-3, -2)  # [..., H, T, V, M]
@@ -108,7 +114,7 @@ def sample_marginals(posterior: Posterior, samples: tuple[int, ...] = ()) -> Ten
     """f ~ N(mean, diag(variance)): tokens independent of each other, [*samples, ..., H, T, V]."""
     scale = posterior.variance.clamp_min(VARIANCE_FLOOR).sqrt()
     mean = posterior.mean
-    return mean + scale * noise.normal(samples + mean.shape, mean)
+    return mean + scale * noise.normal(samples + mean.shape, mean, rows=len(samples))
 
 
 def sample_jointly(
@@ -121,8 +127,8 @@ def sample_jointly(
     """
     mean = posterior.mean
     shape = samples + mean.shape
-    unexplained = L_c @ noise.normal(shape, mean)  # [*S, ..., H, T, V]
-    eps = noise.normal((*shape[:-2], shape[-1], A.shape[-2], 1), mean)
+    unexplained = L_c @ noise.normal(shape, mean, rows=len(samples))  # [*S, ..., H, T, V]
+    eps = noise.normal((*shape[:-2], shape[-1], A.shape[-2], 1), mean, rows=len(samples))
     learned = (A.mT.unsqueeze(-3) @ (s @ eps)).squeeze(-1).mT  # A' s_d ε_d       [*S, ..., H, T, V]
     return mean + unexplained + learned
 

@@ -61,8 +61,8 @@ class Step:
     """What one step did: each member's loss in parts."""
 
     parts: Tensor  # nll, kl_g, kl_a            [E, 3]
-    weight_g: float
-    weight_a: float
+    weight_g: float | Tensor
+    weight_a: float | Tensor
 
 
 class OneByOne:
@@ -84,9 +84,9 @@ class OneByOne:
         model, optimiser = self.member.model, self.member.optimiser
         for group in optimiser.param_groups:
             group["lr"] = moment.lr
-        loss = self.method.loss(model, batch, moment.progress)
+        loss, objective = self.loss(batch, moment)
         optimiser.zero_grad(set_to_none=True)
-        loss.total.backward()
+        objective.backward()
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         if not torch.isfinite(loss.total.detach() + norm):
@@ -96,6 +96,14 @@ class OneByOne:
         optimiser.step()
         parts = torch.stack([loss.nll, loss.kl_g, loss.kl_a]).detach()
         return Step(parts.unsqueeze(0), loss.weight_g, loss.weight_a)
+
+    def close(self) -> None:
+        """Nothing is kept between epochs."""
+
+    def loss(self, batch: Batch, moment: Moment) -> tuple[Loss, Tensor]:
+        """The loss of the batch, and the number whose gradient is the step's."""
+        loss = self.method.loss(self.member.model, batch, moment.progress)
+        return loss, loss.total
 
 
 class Stacked:
@@ -122,6 +130,13 @@ class Stacked:
 
     def __exit__(self, *_: object) -> None:
         unstack([member.model for member in self.members])
+        self.publish()
+
+    def close(self) -> None:
+        """Nothing is kept between epochs."""
+
+    def publish(self) -> None:
+        """Hand every member its moments and the state of its generator."""
         for e, (member, generator) in enumerate(zip(self.members, self.generators, strict=True)):
             member.random = {**member.random, self.device.type: generator.get_state()}
             for name, leaf in self.stacked.items():
@@ -137,7 +152,7 @@ class Stacked:
         inputs = torch.stack([images(batch.inputs) for batch in batches])  # [E, B, ...]
         targets = torch.stack([batch.targets for batch in batches])  # [E, B]
         numbers = self._numbers(batches[0], moment.progress)  # [E, ...] each
-        module = _LossOf(self.method, self.members[0].model, moment.progress)
+        module = LossOf(self.method, self.members[0].model, moment.progress)
 
         def losses(state: dict[str, Tensor], x: Tensor, y: Tensor, drawn: list[Tensor]) -> Tensor:
             with source(Playback(drawn)):
@@ -156,11 +171,7 @@ class Stacked:
         for e in (~sound).nonzero().flatten().tolist():  # again by itself, where jitter may be raised
             parts.data[e] = self._alone(e, batches[e], moment, [n[e] for n in numbers])
         if self.optim.clip is not None:
-            norm = norm if sound.all() else self._norm()
-            scale = (self.optim.clip / (norm + 1e-6)).clamp_max(1.0)  # [E]
-            for leaf in self.leaves:
-                if leaf.grad is not None:
-                    leaf.grad.mul_(scale.view(-1, *[1] * (leaf.ndim - 1)))
+            self._clip(norm if sound.all() else self._norm())
         self.optimiser.step()
         return Step(parts.detach()[:, :3], module.weights[0], module.weights[1])
 
@@ -206,19 +217,27 @@ class Stacked:
             parameter.grad = None
         return torch.stack([loss.nll, loss.kl_g, loss.kl_a, loss.total]).detach()
 
+    def _clip(self, norm: Tensor) -> None:
+        """Bound each member's gradient by itself; `norm` is what it is now, [E]."""
+        assert self.optim.clip is not None
+        scale = (self.optim.clip / (norm + 1e-6)).clamp_max(1.0)  # [E]
+        for leaf in self.leaves:
+            if leaf.grad is not None:
+                leaf.grad.mul_(scale.view(-1, *[1] * (leaf.ndim - 1)))
+
     def _norm(self) -> Tensor:
         """Norm of each member's gradient, [E]."""
         squares = [leaf.grad.flatten(1).square().sum(1) for leaf in self.leaves if leaf.grad is not None]
         return torch.stack(squares).sum(0).sqrt()
 
 
-class _LossOf(nn.Module):
+class LossOf(nn.Module):
     """A method's loss on a model as a module, so that the model's parameters can be replaced."""
 
     def __init__(self, method: Method, model: Transformer, progress: Progress) -> None:
         super().__init__()
         self.method, self.model, self.progress = method, model, progress
-        self.weights = (0.0, 0.0)
+        self.weights: tuple[float | Tensor, float | Tensor] = (0.0, 0.0)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         loss = self.method.loss(self.model, Batch(inputs, targets), self.progress)

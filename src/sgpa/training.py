@@ -11,17 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sgpa import logs, metrics
+from sgpa import distributed, logs, memory, metrics
+from sgpa.captured import Captured, can_capture
 from sgpa.checkpoints import load_run, save_run
 from sgpa.data import Dataset
 from sgpa.diagnostics import diagnose
-from sgpa.errors import ConfigError, check_fields
+from sgpa.errors import CheckpointError, ConfigError, check_fields
 from sgpa.files import read_tensors, write_tensors
 from sgpa.methods import Method, Predictor
 from sgpa.models import ModelConfig, Transformer, pretrained, to_json
 from sgpa.objectives import Progress
 from sgpa.optim import OptimConfig
-from sgpa.stepping import Member, Moment, OneByOne, Stacked, can_stack, random_state
+from sgpa.parallel import DataParallel
+from sgpa.stepping import Member, Moment, OneByOne, Stacked, can_stack, random_state, set_random_state
 from sgpa.types import Batch, Classification, Prediction
 
 CHECKPOINT_SECONDS = 5.0  # at most so much work is lost when a run dies
@@ -41,6 +43,9 @@ class Trainer:
     With a `directory` the run leaves `log.jsonl`, `checkpoint.safetensors`, `best.safetensors` and, once
     finished, `model/`; started again with the same settings it goes on where it stopped, and gives the
     same result as if it had not. `report` hears of every epoch, `tick` of a step about twice a second.
+
+    Started by torchrun, all processes train this one model, each on a share of every batch; the result is
+    that of one process up to rounding. The first process alone writes and reports.
     """
 
     method: Method
@@ -68,8 +73,8 @@ class Trainer:
             asdict(self.optim),
             self.seed,
             [len(self.train), len(self.validation)],
-            float(self.train.targets.double().sum()),
-            None if self.warm is None else sorted((n, float(w.double().sum())) for n, w in self.warm.items()),
+            digest(self.train.targets),
+            None if self.warm is None else sorted((name, digest(w)) for name, w in self.warm.items()),
         ]
         return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
 
@@ -97,27 +102,41 @@ def train_together(trainers: Sequence[Trainer]) -> list[Transformer]:
     """
     first = trainers[0]
     check_device(first.device)
+    distributed.begin(first.device)
     for other in trainers[1:]:
         for name in ("method", "config", "optim", "device"):
             if getattr(other, name) != getattr(first, name):
                 raise ConfigError(f"runs that train together must share their {name}")
     runs = [_Run(trainer) for trainer in trainers if trainer.finished() is None]
-    steppers: dict[tuple[int, ...], Stacked] = {}
+    steppers: dict[tuple[int, ...], Stepper] = {}  # one for every group of runs that step together
     for epoch in range(1, first.optim.epochs + 1):
         behind = [run for run in runs if run.note["epoch"] < epoch]
-        members = [run.member for run in behind]
-        if can_stack(members):
-            key = tuple(run.trainer.seed for run in behind)
-            stacked = steppers.setdefault(key, Stacked(members, first.method, first.optim))
-            _epoch(behind, stacked, epoch)
-        else:
-            for run in behind:
-                _epoch([run], OneByOne(run.member, first.method, first.optim), epoch)
+        together = distributed.world() == 1 and can_stack([run.member for run in behind])
+        for group in [behind] if together else [[run] for run in behind]:
+            key = tuple(runs.index(run) for run in group)
+            if key not in steppers:
+                steppers[key] = _stepper([run.member for run in group], first)
+            _epoch(group, steppers[key], epoch)
+    for stepper in steppers.values():
+        stepper.close()
     for run in runs:
         run.finish()
+    distributed.wait()  # what follows may read the models
     found = {id(run.trainer): run.member.model for run in runs}
     models = [found.get(id(trainer)) or trainer.finished() for trainer in trainers]
     return [model for model in models if model is not None]
+
+
+Stepper = OneByOne | Stacked
+
+
+def _stepper(members: Sequence[Member], trainer: Trainer) -> Stepper:
+    if distributed.world() == 1 and can_capture(members):
+        return Captured(members, trainer.method, trainer.optim)
+    if len(members) > 1:
+        return Stacked(members, trainer.method, trainer.optim)
+    kind = DataParallel if distributed.world() > 1 else OneByOne
+    return kind(members[0], trainer.method, trainer.optim)
 
 
 class _Run:
@@ -143,11 +162,17 @@ class _Run:
             self.note = {"fingerprint": t.fingerprint, "epoch": 0, "best": None, "best_epoch": 0}
             random = random_state()
         self.member = Member(f"seed {t.seed}", model, optimiser, random)
-        if log := t.path("log.jsonl"):
+        if distributed.from_leader(lambda: self.note) != self.note:
+            raise CheckpointError(f"{t.directory} must be a folder that all machines share")
+        if log := self.output("log.jsonl"):
             logs.cut(log, self.note["epoch"])
         best = t.path("best.safetensors")
         self.best = read_tensors(best)[0] if best is not None and self.note["best"] is not None else None
         self.saved = time.monotonic()
+
+    def output(self, name: str) -> Path | None:
+        """A file to write, if the run keeps any: the leader alone does."""
+        return self.trainer.path(name) if distributed.leader() else None
 
     @property
     def steps(self) -> int:
@@ -162,40 +187,43 @@ class _Run:
         """Validate, select, log, save and tell."""
         t, epoch, model = self.trainer, line["epoch"], self.member.model
         looks = epoch % t.optim.select_every == 0 or epoch == t.optim.epochs
+        set_random_state(self.member.random)  # whichever way the steps were made
         if looks:
-            scores = validate(t.method.predictor(model), self.validation)
+            scores = distributed.agreed(validate(t.method.predictor(model), self.validation))
             line["validation"] = scores
             score = to_minimise(scores, epoch, t.optim.select)
             if self.note["best"] is None or score < self.note["best"]:
                 self.note |= {"best": score, "best_epoch": epoch}
                 self.best = {name: value.detach().clone() for name, value in model.state_dict().items()}
-                if path := t.path("best.safetensors"):
+                if path := self.output("best.safetensors"):
                     write_tensors(path, self.best)
             line["layers"] = [asdict(d) for d in diagnose(model, self.validation.inputs[:DIAGNOSED])]
         self.note["epoch"] = epoch
-        if log := t.path("log.jsonl"):
+        if log := self.output("log.jsonl"):
             logs.append(log, line)
-        checkpoint = t.path("checkpoint.safetensors")
+        checkpoint = self.output("checkpoint.safetensors")
         if checkpoint is not None and (looks or time.monotonic() - self.saved > CHECKPOINT_SECONDS):
             save_run(checkpoint, model, self.member.optimiser, self.member.random, self.note)
             self.saved = time.monotonic()
-        t.report(line)
+        if distributed.leader():
+            t.report(line)
 
     def finish(self) -> None:
         """Go back to the selected epoch and save the model."""
         assert self.best is not None
         model = self.member.model
         model.load_state_dict(self.best)
-        if (path := self.trainer.path("model")) is not None:
+        if (path := self.output("model")) is not None:
             model.save_pretrained(path)
         model.eval()
 
 
-def _epoch(runs: Sequence[_Run], stepper: OneByOne | Stacked, epoch: int) -> None:
+def _epoch(runs: Sequence[_Run], stepper: Stepper, epoch: int) -> None:
     """One pass of every run over its training data."""
     first, optim, steps = runs[0], runs[0].trainer.optim, runs[0].steps
     for run in runs:
         run.member.model.train()
+    memory.forget_peak(first.trainer.device)
     started = told = time.monotonic()
     rows = 0
     sums = torch.zeros(len(runs), 3, device=first.trainer.device)
@@ -208,7 +236,7 @@ def _epoch(runs: Sequence[_Run], stepper: OneByOne | Stacked, epoch: int) -> Non
             sums += len(batches[0]) * done.parts
             rows += len(batches[0])
             now = time.monotonic()
-            if now - told > TELL_SECONDS or (epoch == 1 and i == 0):
+            if distributed.leader() and (now - told > TELL_SECONDS or (epoch == 1 and i == 0)):
                 told = now
                 for run, parts in zip(runs, (sums / rows).tolist(), strict=True):
                     nll, kl_g, kl_a = parts
@@ -218,6 +246,7 @@ def _epoch(runs: Sequence[_Run], stepper: OneByOne | Stacked, epoch: int) -> Non
                             **{"kl_g": kl_g, "kl_a": kl_a, "step_seconds": (now - started) / (i + 1)},
                         }
                     )
+    weight_g, weight_a = float(done.weight_g), float(done.weight_a)
     share = (time.monotonic() - started) / len(runs)
     for run, (nll, kl_g, kl_a) in zip(runs, (sums / rows).tolist(), strict=True):
         run.end_epoch(
@@ -227,17 +256,23 @@ def _epoch(runs: Sequence[_Run], stepper: OneByOne | Stacked, epoch: int) -> Non
                 "nll": nll,
                 "kl_g": kl_g,
                 "kl_a": kl_a,
-                "weight_g": done.weight_g,
-                "weight_a": done.weight_a,
-                "loss": nll + done.weight_g * kl_g + done.weight_a * kl_a,
+                "weight_g": weight_g,
+                "weight_a": weight_a,
+                "loss": nll + weight_g * kl_g + weight_a * kl_a,
                 "seconds": share,
                 "together": len(runs),
+                "peak_memory_bytes": memory.peak(first.trainer.device),
             }
         )
 
 
 INITIAL_BATCH = 512  # rows a method may look at to set initial values
 DIAGNOSED = 64  # rows the diagnostics look at
+
+
+def digest(x: Tensor) -> str:
+    """Names a tensor by its bytes; a sum would depend on the number of threads."""
+    return hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
 
 
 def check_device(name: str) -> None:

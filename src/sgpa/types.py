@@ -135,8 +135,8 @@ class Loss:
     nll: Tensor  # -E_q[log p(y | F^L)], mean over sequences   []
     kl_g: Tensor  # []
     kl_a: Tensor  # []
-    weight_g: float = 0.0
-    weight_a: float = 0.0
+    weight_g: float | Tensor = 0.0
+    weight_a: float | Tensor = 0.0
 
     @property
     def total(self) -> Tensor:

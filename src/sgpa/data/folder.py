@@ -54,12 +54,17 @@ def list_images(directory: Path) -> Listing:
     files: list[Path] = []
     labels: list[int] = []
     for label, folder in enumerate(folders):
-        inside = sorted(f for f in folder.rglob("*") if f.is_file() and _shown(f.relative_to(folder)))
+        inside = files_below(folder)
         if not inside:
             raise InputError(f"class folder {folder} has no image; add some or delete the folder")
         files += inside
         labels += [label] * len(inside)
     return Listing(files, labels, [folder.name for folder in folders])
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Files at any depth, by their paths, without hidden ones and what file managers leave behind."""
+    return sorted(f for f in folder.rglob("*") if f.is_file() and _shown(f.relative_to(folder)))
 
 
 def read_images(files: Sequence[Path], size: int, progress: Progress | None = None) -> NDArray[np.uint8]:

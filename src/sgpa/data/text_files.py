@@ -34,7 +34,7 @@ def read_texts(
     """
     path = Path(path)
     table = read_columns(path)
-    texts = _texts(path, table, text_column)
+    texts = _texts(path, table, text_column, TEXT_COLUMNS, "text")
     name = _column(path, table, label_column, LABEL_COLUMNS, "label")
     values = [_label(path, name, row, value) for row, value in enumerate(table[name], 1)]
     classes = _ordered(values)
@@ -49,22 +49,27 @@ def read_texts(
     return texts, torch.tensor([index[value] for value in values]), classes
 
 
-def read_unlabelled(path: str | Path, text_column: str | None = None) -> list[str]:
-    """The texts alone, of a file that need not have labels."""
+def read_unlabelled(
+    path: str | Path,
+    text_column: str | None = None,
+    common: Sequence[str] = TEXT_COLUMNS,
+    what: str = "text",
+) -> list[str]:
+    """The texts alone, of a file that need not have labels; `common` are names the column may have."""
     path = Path(path)
-    return _texts(path, read_columns(path), text_column)
+    return _texts(path, read_columns(path), text_column, common, what)
 
 
-def _texts(path: Path, table: Table, column: str | None) -> list[str]:
-    name = _column(path, table, column, TEXT_COLUMNS, "text")
+def _texts(path: Path, table: Table, column: str | None, common: Sequence[str], what: str) -> list[str]:
+    name = _column(path, table, column, common, what)
     for row, value in enumerate(table[name], 1):
         if value is not None and not isinstance(value, str):
             raise InputError(
                 f"{path}: column {name!r} holds {type(value).__name__} values, not text; "
-                "name the column that holds the text with text_column"
+                f"name the column that holds the {what} with {what}_column"
             )
         if value is None or not value.strip():
-            raise InputError(f"{path}, row {row}: the text is empty ({ROWS}); fill it in or delete the row")
+            raise InputError(f"{path}, row {row}: the {what} is empty ({ROWS}); fill it in or delete the row")
     return table[name]
 
 

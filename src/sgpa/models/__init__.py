@@ -21,6 +21,8 @@ from sgpa.models.config import (
 )
 from sgpa.models.transformer import States, Transformer
 
+load = Transformer.from_pretrained
+
 __all__ = [
     "DotProductConfig",
     "GraphConfig",
@@ -40,5 +42,6 @@ __all__ = [
     "Transformer",
     "WordsConfig",
     "from_json",
+    "load",
     "to_json",
 ]

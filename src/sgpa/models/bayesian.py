@@ -68,7 +68,7 @@ class BayesianLinear(nn.Linear):
         if self.draws is None:
             return ESTIMATORS[self.estimator](self, x)
         shape = (self.draws, self.out_features, self.in_features)
-        W = self.weight + self.std * noise.normal(shape, self.weight)  # [S, O, I]
+        W = self.weight + self.std * noise.normal(shape, self.weight, rows=None)  # [S, O, I]
         rows = x.reshape(self.draws, -1, self.in_features)  # [S, N, I]
         y = (rows @ W.mT).reshape(*x.shape[:-1], self.out_features)
         return y if self.bias is None else y + self.bias
@@ -76,7 +76,7 @@ class BayesianLinear(nn.Linear):
 
 def shared(layer: BayesianLinear, x: Tensor) -> Tensor:
     """One weight matrix for the whole batch: unbiased, but all rows share its noise."""
-    W = layer.weight + layer.std * noise.normal(layer.weight.shape, layer.weight)
+    W = layer.weight + layer.std * noise.normal(layer.weight.shape, layer.weight, rows=None)
     return nn.functional.linear(x, W, layer.bias)
 
 
@@ -86,10 +86,10 @@ def flipout(layer: BayesianLinear, x: Tensor) -> Tensor:
     The tokens of a sequence see one and the same weight matrix, distributed exactly as q(W), and different
     sequences nearly independent ones.
     """
-    dW = layer.std * noise.normal(layer.weight.shape, layer.weight)  # [O, I]
+    dW = layer.std * noise.normal(layer.weight.shape, layer.weight, rows=None)  # [O, I]
     ones = (1,) * (x.ndim - 2)
-    r = 2 * noise.bernoulli(0.5, (x.shape[0], *ones, layer.in_features), x) - 1
-    s = 2 * noise.bernoulli(0.5, (x.shape[0], *ones, layer.out_features), x) - 1
+    r = 2 * noise.bernoulli(0.5, (x.shape[0], *ones, layer.in_features), x, rows=0) - 1
+    s = 2 * noise.bernoulli(0.5, (x.shape[0], *ones, layer.out_features), x, rows=0) - 1
     return nn.functional.linear(x, layer.weight, layer.bias) + nn.functional.linear(x * r, dW) * s
 
 
@@ -100,7 +100,7 @@ def local(layer: BayesianLinear, x: Tensor) -> Tensor:
     """
     mean = nn.functional.linear(x, layer.weight, layer.bias)
     variance = nn.functional.linear(x.square(), layer.std.square())
-    return mean + variance.clamp_min(1e-16).sqrt() * noise.normal(mean.shape, mean)
+    return mean + variance.clamp_min(1e-16).sqrt() * noise.normal(mean.shape, mean, rows=0)
 
 
 ESTIMATORS: dict[str, Callable[[BayesianLinear, Tensor], Tensor]] = {

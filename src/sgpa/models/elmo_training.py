@@ -19,7 +19,7 @@ from sgpa.models.elmo import ElmoConfig, ElmoModel
 
 MARKS = ("<unk>", "<S>", "</S>")  # ids 0 to 2; as an input, 0 is "no word"
 SAVE_EVERY = 60.0  # seconds between checkpoints
-REPORT_EVERY = 50  # steps
+REPORT_EVERY = 1.0  # seconds between two lines of numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,14 +285,15 @@ def train_language_model(
 
 def _train(run: _Run, path: Path | None, report: Report) -> None:
     begun, before = time.monotonic(), run.seconds
-    saved = begun
+    saved, told = begun, 0.0  # the first step is told at once
     losses: list[Tensor] = []  # since the last report
     run.both.train()
     for ids, lengths in run.batches():
         losses.append(run.update(ids, lengths))
         run.seconds = before + time.monotonic() - begun
         last, epoch_ends = run.progress >= 1, run.step % run.per_epoch == 0
-        if last or epoch_ends or run.step % REPORT_EVERY == 0:
+        if last or epoch_ends or time.monotonic() - told > REPORT_EVERY:
+            told = time.monotonic()
             loss = float(torch.stack(losses).mean())
             losses.clear()
             perplexity = run.perplexity() if epoch_ends or last else None

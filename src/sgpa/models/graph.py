@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from sgpa.errors import InputError
 from sgpa.linalg import recording
 from sgpa.models.config import GraphConfig
+from sgpa.noise import sharded
 from sgpa.types import Graphs
 
 
@@ -27,8 +28,7 @@ class GraphEmbedding(nn.Module):
     def forward(self, graphs: Graphs) -> tuple[Tensor, Tensor]:
         """Tokens and the padding mask (True at padding)."""
         self.check(graphs)
-        if not recording(graphs.nodes):
-            graphs = graphs.trimmed()
+        graphs = self.trimmed(graphs)
         P = graphs.identifiers  # [B, N, P]
         ends = graphs.edges.clamp_min(0).flatten(1).unsqueeze(-1).expand(-1, -1, P.shape[-1])
         P_uv = P.gather(1, ends).unflatten(1, (-1, 2)).flatten(2)  # [P_u; P_v]    [B, M, 2 P]
@@ -39,6 +39,10 @@ class GraphEmbedding(nn.Module):
         tokens = torch.cat([nodes, edges], 1) + identity
         padding = torch.cat([graphs.nodes < 0, graphs.edge_types < 0], 1)
         return tokens, padding
+
+    def trimmed(self, graphs: Graphs) -> Graphs:
+        """Without the columns that are padding in every graph, where shapes are free to change."""
+        return graphs if recording(graphs.nodes) or sharded() else graphs.trimmed()
 
     def check(self, graphs: Graphs) -> None:
         """One clear line for graphs that cannot be embedded."""

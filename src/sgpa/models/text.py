@@ -6,14 +6,16 @@ from torch import Tensor, nn
 from sgpa.errors import InputError
 from sgpa.linalg import recording
 from sgpa.models.config import TokenConfig
+from sgpa.noise import sharded
 
 
 def columns_in_use(padding: Tensor) -> int:
     """Columns of a padded batch [B, T] that hold a token in some row; the others only cost time.
 
-    All of them while a graph is recorded, and where rows are not filled up at their end.
+    All of them while a graph is recorded or a share of a batch is seen, and where rows are not filled up at
+    their end.
     """
-    if recording(padding):
+    if recording(padding) or sharded():
         return padding.shape[1]
     longest = int((~padding).sum(1).max()) if len(padding) else 0
     return longest if longest > 0 and bool(padding[:, longest:].all()) else padding.shape[1]
@@ -33,10 +35,13 @@ class TokenEmbedding(nn.Module):
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Tokens and the padding mask (True at padding)."""
         self.check(ids)
-        padding = ids == self.config.pad
-        T = columns_in_use(padding)
-        ids, padding = ids[:, :T], padding[:, :T]
-        return self.project(self.tokens(ids) + self.positions[: ids.shape[1]]), padding
+        ids = self.trimmed(ids)
+        tokens = self.project(self.tokens(ids) + self.positions[: ids.shape[1]])
+        return tokens, ids == self.config.pad
+
+    def trimmed(self, ids: Tensor) -> Tensor:
+        """Without the columns that are padding in every row."""
+        return ids[:, : columns_in_use(ids == self.config.pad)]
 
     def check(self, ids: Tensor) -> None:
         """One clear line for ids that cannot be embedded."""

@@ -79,6 +79,11 @@ class Transformer(nn.Module):
         """Where the parameters are."""
         return next(self.parameters()).device
 
+    def trimmed(self, inputs: Inputs) -> Inputs:
+        """Without the columns that are padding in every row."""
+        found: Inputs = self.embedding.trimmed(inputs)  # type: ignore[operator]
+        return found
+
     def global_state(self) -> States:
         """What depends on the parameters alone, for every layer at once: G_phi(Z_g), K_gg, S_g, KL_g.
 

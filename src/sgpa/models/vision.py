@@ -36,6 +36,10 @@ class PatchEmbedding(nn.Module):
         require_finite(lambda: "the images have pixels that are NaN or infinite; clean them first", images)
         return self.project(self.patches(images)) + self.positions, None
 
+    def trimmed(self, images: Tensor) -> Tensor:
+        """Images have no padding."""
+        return images
+
     def patches(self, images: Tensor) -> Tensor:
         """Pixels of each patch side by side, channel by channel: [B, C, h, w] -> [B, T, C p p]."""
         p = self.config.patch_size

@@ -28,12 +28,15 @@ class WordEmbedding(nn.Module):
     def forward(self, words: Words) -> tuple[Tensor, Tensor]:
         """Tokens [B, T, E] and the padding mask [B, T] (True at padding)."""
         self.check(words)
-        ids, layers = words.ids, words.layers
-        padding = ids == 0
-        T = columns_in_use(padding)
-        ids, layers, padding = ids[:, :T], layers[:, :T], padding[:, :T]
-        tokens = self.project(torch.cat([self.mixed(layers), self.words(ids)], -1))  # [B, T, E]
-        return tokens + self.positions[: ids.shape[1]], padding
+        words = self.trimmed(words)
+        ids = words.ids
+        tokens = self.project(torch.cat([self.mixed(words.layers), self.words(ids)], -1))  # [B, T, E]
+        return tokens + self.positions[: ids.shape[1]], ids == 0
+
+    def trimmed(self, words: Words) -> Words:
+        """Without the columns that are padding in every row."""
+        T = columns_in_use(words.ids == 0)
+        return Words(words.ids[:, :T], words.layers[:, :T])
 
     def mixed(self, layers: Tensor) -> Tensor:
         """γ Σ_l s_l h_l: [B, T, L, F] -> [B, T, F]."""

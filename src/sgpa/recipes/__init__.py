@@ -7,6 +7,7 @@ from sgpa.recipes.paper import PAPER
 from sgpa.recipes.plan import Plan, Training, plan, plan_of, plans
 from sgpa.recipes.readings import READINGS, Reading, readings
 from sgpa.recipes.schema import ATTENTIONS, Recipe
+from sgpa.recipes.settings import changed, settings_of
 
 RECIPES = {recipe.name: recipe for recipe in (*PAPER, DIGITS)}
 
@@ -27,10 +28,12 @@ __all__ = [
     "Reading",
     "Recipe",
     "Training",
+    "changed",
     "find",
     "override",
     "plan",
     "plan_of",
     "plans",
     "readings",
+    "settings_of",
 ]

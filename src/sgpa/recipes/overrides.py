@@ -3,7 +3,7 @@
 import json
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -25,6 +25,16 @@ def override(config: Config, settings: Sequence[str]) -> Config:
             raise ConfigError(f"{setting!r} is not of the form field=value, for example optim.epochs=20")
         config = _set(config, path.strip().split("."), text.strip(), path.strip())
     return config
+
+
+def leaves(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every field that can be changed, with its value."""
+    for f in fields(config):
+        here, value = f"{path}.{f.name}" if path else f.name, getattr(config, f.name)
+        if is_dataclass(value):
+            yield from leaves(value, here)
+        else:
+            yield here, value
 
 
 def _set(config: Any, path: list[str], text: str, whole: str) -> Any:

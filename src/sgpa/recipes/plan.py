@@ -50,6 +50,11 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
         raise ConfigError(f"{method}: a Gaussian process needs a kernel; use attention kernel")
     if recipe.model.likelihood != "categorical" and not CATALOGUE[method].regression:
         raise ConfigError(f"{method} predicts classes, and {recipe.name} asks for numbers")
+    if isinstance(CATALOGUE[method], Ensemble) and getattr(recipe.task, "per_seed", False):
+        raise ConfigError(
+            f"{method}: every seed of {recipe.name} has a split and a vocabulary of its own, so the members "
+            "of an ensemble would not read the same inputs and would know one another's test rows"
+        )
     point = Mle(attention=kind)
     mle = Training("mle", point, recipe.optim)
     sgpa = replace(recipe.sgpa, attention=replace(recipe.sgpa.attention, kernel=recipe.kernel))

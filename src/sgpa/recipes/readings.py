@@ -161,6 +161,13 @@ READINGS = (
     ),
     Reading(
         tuple(name for name in PAPER if name != "zinc"),
+        "kflla.prior",
+        "the prior precision of the Laplace approximation has the best validation NLL",
+        "it has the best marginal likelihood, which left the digits underconfident",
+        ("kflla.prior=marginal-likelihood",),
+    ),
+    Reading(
+        tuple(name for name in PAPER if name != "zinc"),
         "kflla.predictive",
         "probit, the usual choice for last-layer Laplace; the text does not say",
         "ten samples of the logits",

@@ -1,6 +1,7 @@
 """An experiment as frozen data: everything a run needs, and everything it saves about itself."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from sgpa.errors import check_fields
 from sgpa.methods import CATALOGUE, KfacLaplace, McDropout, Mfvi, Sgpa, Sngp, TemperatureScaling
@@ -30,7 +31,7 @@ class Recipe:
     ts: TemperatureScaling = field(default_factory=TemperatureScaling)
     mfvi: Mfvi = field(default_factory=Mfvi)
     mcd: McDropout = field(default_factory=McDropout)
-    kflla: KfacLaplace = field(default_factory=KfacLaplace)
+    kflla: KfacLaplace = field(default_factory=partial(KfacLaplace, prior="validation"))
     sngp: Sngp = field(default_factory=Sngp)
     sgpa: Sgpa = field(default_factory=Sgpa)
     ensemble: int = 5

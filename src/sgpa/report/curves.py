@@ -1,4 +1,4 @@
-"""From one curve per seed to one curve per method: counts are pooled, training histories averaged."""
+"""From one curve per seed to one curve per method: counts are pooled, lines averaged."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,15 +62,24 @@ def pool_histogram(curves: Iterable[Curve]) -> Histogram:
 
 
 @dataclass(frozen=True)
-class History:
-    """A quantity per epoch: mean over the seeds that report it, and its standard error (0 for one seed)."""
+class Line:
+    """A quantity at each x: mean over the seeds that report it, and its standard error (0 for one seed)."""
 
-    epoch: Floats  # [T]
+    x: Floats  # [T]
     mean: Floats  # [T], or [T, L] per layer
     error: Floats
 
 
-def history(curves: Iterable[Curve], name: str, *, layers: bool = False) -> History | None:
+def mean_risk(curves: Iterable[Curve]) -> Line:
+    """Risk-coverage curves averaged over seeds, at coverage 2 %, 4 %, ..., 100 %."""
+    grid = np.linspace(0.02, 1.0, 50)
+    data = [curve["data"] for curve in curves]
+    stack = np.stack([np.interp(grid, numbers(d["coverage"]), numbers(d["risk"])) for d in data])
+    error = stack.std(0, ddof=1) / np.sqrt(len(stack)) if len(stack) > 1 else np.zeros_like(grid)
+    return Line(100 * grid, 100 * stack.mean(0), 100 * error)
+
+
+def history(curves: Iterable[Curve], name: str, *, layers: bool = False) -> Line | None:
     """The history of `name` over seeds, cut to the shortest; None where no seed reports a number."""
     found = []
     for curve in curves:
@@ -91,4 +100,4 @@ def history(curves: Iterable[Curve], name: str, *, layers: bool = False) -> Hist
     spread = np.where(np.isfinite(stack), stack - mean, 0.0)
     error = np.sqrt(np.square(spread).sum(0) / np.maximum(n - 1, 1) / np.maximum(n, 1))
     seen = n.reshape(length, -1).any(-1)  # epochs at which it was measured: only those make a line
-    return History(found[0][0][:length][seen], mean[seen], error[seen])
+    return Line(found[0][0][:length][seen], mean[seen], error[seen])

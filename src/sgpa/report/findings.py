@@ -1,19 +1,31 @@
 """What a run shows, in plain words, computed from its numbers and nothing else.
 
-A difference counts as clear when it exceeds two standard errors of the difference, 2 sqrt(e1^2 + e2^2).
+A difference counts as clear when it exceeds two standard errors of the difference, 2 sqrt(e1^2 + e2^2). A
+row of one seed is lent the mean error of the rows it is compared with.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from sgpa.report.names import Key, key_order, labels, metric, shift_name, split_shift
-from sgpa.report.tables import Cell, Cells, Column
+from sgpa.report.names import (
+    CLEAN,
+    DETECTION,
+    ENSEMBLES,
+    ROBUSTNESS,
+    Key,
+    corruption_type,
+    key_order,
+    labels,
+    listed,
+    metric,
+    shift_name,
+    split_shift,
+)
+from sgpa.report.tables import Cell, Cells, Column, ranked
 
-CLEAN = "in-distribution"
-ROBUSTNESS = "robustness"
-DETECTION = "ood-detection"
 COMPARED = ("nll", "ece", "accuracy", "mcc", "mae")
+MOST_NAMED = 3  # rows a sentence names one by one
 
 
 @dataclass(frozen=True)
@@ -25,26 +37,40 @@ class Comparison:
     other: Key
     best_cell: Cell
     other_cell: Cell
+    sharing: tuple[Key, ...]  # rows that cannot be told from the best, in order of rank
     rivals: int  # how many rows were compared
+
+    @property
+    def level(self) -> bool:
+        """No winner can be named between the two."""
+        return self.other in self.sharing
 
     @property
     def tied(self) -> bool:
         """Both print the same value."""
-        text = metric(self.column.metric).text
-        return text(self.best_cell.mean) == text(self.other_cell.mean)
+        return _tied(self.best_cell, self.other_cell, self.column)
 
-    @property
-    def clear(self) -> bool | None:
-        """Whether the gap exceeds two standard errors; None where a row has one seed only."""
-        a, b = self.best_cell, self.other_cell
-        if a.error is None or b.error is None:
-            return None
-        return abs(a.mean - b.mean) > 2 * math.hypot(a.error, b.error)
 
-    @property
-    def level(self) -> bool:
-        """No winner can be named."""
-        return self.tied or self.clear is False
+def _tied(a: Cell, b: Cell, column: Column) -> bool:
+    text = metric(column.metric).text
+    return text(a.mean) == text(b.mean)
+
+
+def _sharing(order: Sequence[tuple[Key, Cell]], column: Column) -> tuple[Key, ...]:
+    """Rows that print the value of the first one or, where any error is known, lie within two of it."""
+    known = [cell.error for _, cell in order if cell.error is not None]
+    lent = math.fsum(known) / len(known) if known else 0.0
+    (_, best), *rest = order
+
+    def reach(cell: Cell) -> float:
+        errors = (lent if e is None else e for e in (best.error, cell.error))
+        return 2 * math.hypot(*errors)
+
+    return tuple(
+        row
+        for row, cell in rest
+        if _tied(best, cell, column) or (known and abs(best.mean - cell.mean) <= reach(cell))
+    )
 
 
 @dataclass(frozen=True)
@@ -58,41 +84,51 @@ class Finding:
 
 
 def strongest(cells: Cells) -> list[str]:
-    """The strongest shift of every robustness family; a shift without strengths stands for itself."""
+    """The strongest shift of every robustness family; a shift without strengths stands for itself.
+
+    Single corruption types are left to the mean over them.
+    """
     top: dict[str, tuple[int, str]] = {}
     for _, column in cells:
-        if column.evaluation == ROBUSTNESS:
+        if column.evaluation == ROBUSTNESS and not corruption_type(column.shift):
             family, strength = split_shift(column.shift)
             top[family] = max(top.get(family, (-1, "")), (strength or 0, column.shift))
     return [shift for _, shift in top.values()]
 
 
-def compare(cells: Cells, column: Column) -> Comparison | None:
-    """The comparison a column supports, or None with fewer than two rows."""
-    higher = metric(column.metric).higher_is_better
-    rows = key_order(row for row, c in cells if c == column)
-    if len(rows) < 2 or higher is None:
+def compare(cells: Cells, column: Column, among: Set[Key] | None = None) -> Comparison | None:
+    """The comparison a column supports (between the rows `among`), or None with fewer than two rows."""
+    order = [row for row in ranked(cells, column) if among is None or row[0] in among]
+    if len(order) < 2:
         return None
-    ranked = sorted(rows, key=lambda row: cells[row, column].mean, reverse=higher)
-    ours = [row for row in ranked if row[1] == "sgpa"]
-    other = ours[0] if ours and ours[0] != ranked[0] else ranked[1]
-    return Comparison(column, ranked[0], other, cells[ranked[0], column], cells[other, column], len(rows))
+    best, best_cell = order[0]
+    ours = [row for row, _ in order if row[1] == "sgpa"]
+    other = ours[0] if ours and ours[0] != best else order[1][0]
+    return Comparison(
+        column, best, other, best_cell, cells[other, column], _sharing(order, column), len(order)
+    )
+
+
+def settings(cells: Cells) -> list[tuple[str, str, list[Column]]]:
+    """Title, opening of a sentence, and columns of every setting that was measured."""
+    found = [("Clean test set", "On the clean test set", [Column(CLEAN, "", m) for m in COMPARED])]
+    for shift in strongest(cells):
+        name = shift_name(shift)
+        columns = [Column(ROBUSTNESS, shift, m) for m in COMPARED]
+        title = "Strongest shift" if split_shift(shift)[1] is not None else "Shift"
+        found.append((f"{title}: {name}", f"Under {name}", columns))
+    for shift in dict.fromkeys(c.shift for _, c in cells if c.evaluation == DETECTION):
+        name = shift_name(shift)
+        columns = [Column(DETECTION, shift, "auroc")]
+        found.append((f"Unfamiliar inputs: {name}", f"In telling {name} from test inputs", columns))
+    return found
 
 
 def findings(cells: Cells) -> list[Finding]:
     """Clean test set, strongest shift of each family, OOD detection: those that were measured."""
-    settings = [("Clean test set", "On the clean test set", [Column(CLEAN, "", m) for m in COMPARED])]
-    for shift in strongest(cells):
-        name = shift_name(shift)
-        columns = [Column(ROBUSTNESS, shift, m) for m in COMPARED]
-        settings.append((f"Strongest shift: {name}", f"Under {name}", columns))
-    for shift in dict.fromkeys(c.shift for _, c in cells if c.evaluation == DETECTION):
-        name = shift_name(shift)
-        columns = [Column(DETECTION, shift, "auroc")]
-        settings.append((f"Unfamiliar inputs: {name}", f"In telling {name} from test inputs", columns))
     names = labels(key_order(row for row, _ in cells))
     found = []
-    for title, opening, columns in settings:
+    for title, opening, columns in settings(cells):
         comparisons = tuple(c for c in (compare(cells, column) for column in columns) if c is not None)
         if comparisons:
             lines = tuple(_line(c, names) for c in comparisons)
@@ -100,19 +136,28 @@ def findings(cells: Cells) -> list[Finding]:
     return found
 
 
-def _name(c: Comparison) -> str:
-    """The metric inside a sentence: abbreviations keep their capitals."""
-    name = metric(c.column.metric).name
+def metric_words(identifier: str) -> str:
+    """A metric inside a sentence: abbreviations keep their capitals."""
+    name = metric(identifier).name
     return name if name.isupper() else name.lower()
 
 
+def some(names: Sequence[str]) -> str:
+    """All names, or the first of them and how many more there are."""
+    return listed(names if len(names) <= MOST_NAMED else [*names[:2], f"{len(names) - 2} more"])
+
+
 def _line(c: Comparison, names: dict[Key, str]) -> str:
-    shape, name = metric(c.column.metric), _name(c)
+    shape, name = metric(c.column.metric), metric_words(c.column.metric)
     best, other = shape.spoken(c.best_cell.mean), shape.spoken(c.other_cell.mean)
-    if c.tied:
+    if c.rivals == 2 and c.tied:
         return f"{names[c.best]} and {names[c.other]} are level in {name}: {best}."
-    if c.clear is False:
+    if c.rivals == 2 and c.level:
         return f"Too close to call in {name}: {best} for {names[c.best]}, {other} for {names[c.other]}."
+    if c.sharing:
+        who = some([names[row] for row in (c.best, *c.sharing)])
+        told = "" if c.level else f" against {other} for {names[c.other]}"
+        return f"Too close to call in {name} between {who}: the best is {best}{told}."
     word = ("higher" if shape.higher_is_better else "lower") if c.rivals == 2 else "best"
     return f"{names[c.best]} has the {word} {name}: {best} against {other} for {names[c.other]}."
 
@@ -121,43 +166,57 @@ def _short(comparisons: Iterable[Comparison], names: dict[Key, str]) -> str:
     wins: dict[str, list[str]] = {}
     close = []
     for c in comparisons:
-        if c.level:
-            close.append(_name(c))
+        if c.sharing:
+            close.append(metric_words(c.column.metric))
         else:
             better = "better" if c.rivals == 2 else "best"
-            wins.setdefault(f"{names[c.best]} is {better} in", []).append(_name(c))
-    clauses = [f"{who} {_listed(what)}" for who, what in wins.items()]
+            wins.setdefault(f"{names[c.best]} is {better} in", []).append(metric_words(c.column.metric))
+    clauses = [f"{who} {listed(what)}" for who, what in wins.items()]
     if close:
-        clauses.append(f"{_listed(close)} {'is' if len(close) == 1 else 'are'} too close to call")
+        clauses.append(f"{listed(close)} {'is' if len(close) == 1 else 'are'} too close to call")
     return "; ".join(clauses)
 
 
-def _listed(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+def standing(tasks: Sequence[Cells]) -> str:
+    """How often SGPA is ahead of, behind or level with the best other method; empty where it was not run.
+
+    Where there are ensembles, which cost several times as much, it is also counted without them.
+    """
+    rows = {row for cells in tasks for row, _ in cells}
+    others = [row for row in rows if row[1] != "sgpa"]
+    rival = labels(others)[others[0]] if len(others) == 1 else "the best other method"
+    said = [_tally(tasks, rows, rival)]
+    singles = {row for row in rows if row[1] not in ENSEMBLES}
+    if len(singles) < len(rows):
+        said.append(_tally(tasks, singles, "the best other single model"))
+    return " ".join(filter(None, said))
 
 
-def verdict(found: Iterable[Finding], cells: Cells) -> str:
-    """A paragraph: how often SGPA is ahead or behind, who is better where, and on how many seeds."""
-    found = list(found)
-    ours = [c for f in found for c in f.comparisons if "sgpa" in (c.best[1], c.other[1])]
-    sentences = []
-    if ours:
-        level = sum(c.level for c in ours)
-        ahead = sum(not c.level and c.best[1] == "sgpa" for c in ours)
-        others = {row for row, _ in cells if row[1] != "sgpa"}
-        rival = labels(others)[others.pop()] if len(others) == 1 else "the best other method"
-        plural = "s" if len(ours) > 1 else ""
-        sentences.append(
-            f"In {len(ours)} comparison{plural} with {rival}, SGPA is better in {ahead}, "
-            f"worse in {len(ours) - level - ahead} and too close to call in {level}."
-        )
-    sentences += [f.short for f in found]
-    seeds = sorted({cell.n for cell in cells.values()})
+def _tally(tasks: Sequence[Cells], among: Set[Key], rival: str) -> str:
+    measured = [(cells, c) for cells in tasks for _, _, columns in settings(cells) for c in columns]
+    found = [compare(cells, column, among) for cells, column in measured]
+    ours = [c for c in found if c is not None and "sgpa" in (c.best[1], c.other[1])]
+    if not ours:
+        return ""
+    level = sum(c.level for c in ours)
+    ahead = sum(not c.level and c.best[1] == "sgpa" for c in ours)
+    return (
+        f"In {len(ours)} comparison{'s' if len(ours) > 1 else ''} with {rival}, SGPA is better in {ahead}, "
+        f"worse in {len(ours) - level - ahead} and too close to call in {level}."
+    )
+
+
+def basis(cells: Iterable[Cell]) -> str:
+    """On how many seeds the numbers rest."""
+    seeds = sorted({cell.n for cell in cells})
     if seeds == [1]:
-        sentences.append("Every number comes from one seed, so differences carry no error bar.")
-    elif seeds:
-        span = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"{seeds[0]}"
-        sentences.append(
-            f"Numbers are means over {span} seeds; too close to call means within two standard errors."
-        )
-    return " ".join(sentences)
+        return "Every number comes from one seed, so differences carry no error bar."
+    span = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"{seeds[0]}"
+    lent = "; a single run is lent the mean error of the others" if seeds[0] == 1 else ""
+    return f"Numbers are means over {span} seeds; too close to call means within two standard errors{lent}."
+
+
+def verdict(found: Sequence[Finding], cells: Cells) -> str:
+    """A paragraph: how often SGPA is ahead or behind, who is better where, and on how many seeds."""
+    sentences = (standing([cells]), *(f.short for f in found), basis(cells.values()))
+    return " ".join(filter(None, sentences))

@@ -1,9 +1,13 @@
 """What methods, metrics and shifts are called on paper, and which direction of a metric is better."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 Key = tuple[str, str]  # attention, method: what one row of a table and one line of a figure stand for
+Task = tuple[str, str]  # data set, augmentation; no augmentation is the empty text
+
+CLEAN, ROBUSTNESS, DETECTION = "in-distribution", "robustness", "ood-detection"  # evaluations
 
 METHODS = {
     "mle": "MLE",
@@ -17,7 +21,19 @@ METHODS = {
     "sgpae": "SGPA ensemble",
 }
 
+ENSEMBLES = ("de", "sgpae")  # several trained models each: as many times the cost of the others
 ATTENTION = {"sdp": "dot-product", "kernel": "kernel"}
+ENOUGH_TO_SPLIT = 3  # rows of each attention from which figures show the two kinds apart
+
+TASKS = {
+    "digits": "Handwritten digits",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "imdb": "IMDB",
+    "cola": "CoLA",
+    "zinc": "ZINC",
+}
+AUGMENTATIONS = {"three-augment": "3-Augment"}
 
 
 @dataclass(frozen=True)
@@ -40,11 +56,6 @@ class Metric:
         """Name, unit and arrow, for example 'Accuracy (%) ↑'."""
         return " ".join(filter(None, (self.name, f"({self.unit})" if self.unit else "", self.arrow)))
 
-    @property
-    def axis(self) -> str:
-        """Name and unit, as an axis label."""
-        return f"{self.name} ({self.unit})" if self.unit else self.name
-
     def text(self, value: float) -> str:
         """The value as printed, in this metric's unit."""
         return f"{value * self.scale:.{self.digits}f}"
@@ -56,9 +67,9 @@ class Metric:
 
 METRICS = {
     "accuracy": Metric("Accuracy", "%", True, 2, 100.0),
-    "mcc": Metric("Matthews correlation × 100", "", True, 2),
-    "mae": Metric("Mean absolute error", "", False),
-    "rmse": Metric("Root mean squared error", "", False),
+    "mcc": Metric("MCC × 100", "", True, 2),
+    "mae": Metric("MAE", "", False),
+    "rmse": Metric("RMSE", "", False),
     "nll": Metric("NLL", "nats", False),
     "ece": Metric("ECE", "", False),
     "mce": Metric("MCE", "", False),
@@ -71,6 +82,11 @@ METRICS = {
     "aupr_paper_share": Metric("AUPR at the paper's share", "", True),
     "fpr_at_95_tpr": Metric("FPR at 95 % TPR", "", False),
     "ood_share": Metric("Share of unfamiliar inputs", "%", None, 1, 100.0),
+    "rank": Metric("Average rank", "", False, 2),
+    "train_seconds": Metric("Training", "s", False, 1),
+    "seconds_per_step": Metric("Training step", "ms", False, 1, 1e3),
+    "predict_seconds_per_row": Metric("Prediction per input", "ms", False, 3, 1e3),
+    "peak_memory_bytes": Metric("Peak memory", "MiB", False, 0, 2.0**-20),
 }
 
 
@@ -102,20 +118,60 @@ def key_order(keys: Iterable[Key]) -> list[Key]:
 
 
 def labels(keys: Iterable[Key]) -> dict[Key, str]:
-    """A short name per row; the attention is named only where a run compares several."""
+    """A short name per row; the attention is named only for methods that come with several.
+
+    >>> labels([("sdp", "mle"), ("kernel", "mle"), ("kernel", "sgpa")])
+    {('sdp', 'mle'): 'MLE (dot-product)', ('kernel', 'mle'): 'MLE (kernel)', ('kernel', 'sgpa'): 'SGPA'}
+    """
     keys = list(keys)
-    several = len({attention for attention, _ in keys}) > 1
+    count = Counter(method for _, method in dict.fromkeys(keys))
     return {
         (attention, method): METHODS.get(method, method)
-        + (f" ({ATTENTION.get(attention, attention)})" if several and attention else "")
+        + (f" ({ATTENTION.get(attention, attention)})" if count[method] > 1 and attention else "")
         for attention, method in keys
     }
+
+
+def by_attention(keys: Iterable[Key]) -> dict[str, list[Key]]:
+    """Rows by attention where every kind has enough to be shown apart; else all rows, under no name.
+
+    >>> by_attention([("kernel", "mle"), ("kernel", "sgpa"), ("sdp", "mle")])
+    {'': [('sdp', 'mle'), ('kernel', 'mle'), ('kernel', 'sgpa')]}
+    """
+    rows = key_order(keys)
+    kinds: dict[str, list[Key]] = {}
+    for key in rows:
+        kinds.setdefault(key[0], []).append(key)
+    apart = len(kinds) > 1 and min(map(len, kinds.values())) >= ENOUGH_TO_SPLIT
+    return kinds if apart else {"": rows}
+
+
+def attention_name(attention: str) -> str:
+    """An attention in words, as the title of a group of rows or panels."""
+    return f"{ATTENTION.get(attention, attention)} attention" if attention else ""
+
+
+def task_of(dataset: str, augmentation: str | None) -> Task:
+    """The task of a record: no augmentation may be written as nothing or as 'none'."""
+    return dataset, "" if augmentation in (None, "none") else str(augmentation)
+
+
+def task_name(task: Task) -> str:
+    """A task in words: ('cifar10', 'three-augment') -> 'CIFAR-10, 3-Augment'."""
+    dataset, augmentation = task
+    words = (TASKS.get(dataset, dataset), AUGMENTATIONS.get(augmentation, augmentation))
+    return ", ".join(filter(None, words))
 
 
 def split_shift(shift: str) -> tuple[str, int | None]:
     """Family and strength of a shift: 'digits-noise:3' -> ('digits-noise', 3); 'photo-patches' has None."""
     family, _, strength = shift.rpartition(":")
     return (family, int(strength)) if family and strength.isdigit() else (shift, None)
+
+
+def corruption_type(shift: str) -> str:
+    """The single type a shift is about: 'cifar10-c/fog:3' -> 'fog'; empty for a mean over types."""
+    return split_shift(shift)[0].partition("/")[2].replace("_", " ")
 
 
 SHIFTS = {
@@ -129,8 +185,8 @@ SHIFTS = {
     "svhn": "SVHN",
     "miniimagenet": "mini-ImageNet",
     "mini_imagenet": "mini-ImageNet",
-    "cola-ood": "CoLA, out of domain",
-    "zinc-ood": "ZINC, complement graphs",
+    "cola-ood": "CoLA out of domain",
+    "zinc-ood": "ZINC complement graphs",
 }
 
 
@@ -141,6 +197,11 @@ def shift_name(shift: str) -> str:
     words = SHIFTS.get(whole) or whole.replace("-", " ").replace("_", " ")
     words += f", {kind.replace('_', ' ')}" if kind else ""
     return words if strength is None else f"{words}, strength {strength}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """'a', 'a and b', 'a, b and c'."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def sentence_case(text: str) -> str:

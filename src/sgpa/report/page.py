@@ -1,143 +1,176 @@
-"""One directory per report: report.html (self-contained), report.md, and every figure as SVG and PDF."""
+"""One directory per report: report.html (self-contained), report.md, results.csv, tables/ and figures/."""
 
-import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
-from sgpa.errors import InputError
-from sgpa.report.findings import Finding, findings, verdict
-from sgpa.report.names import METHODS
-from sgpa.report.sections import Plot, Section, build
-from sgpa.report.style import inline_svg, save
-from sgpa.report.tables import Task, aggregate, tasks, to_html, to_markdown
+from sgpa.report import inside, sections
+from sgpa.report.bars import metric_bars
+from sgpa.report.blocks import Material, Plot, Section, Titled
+from sgpa.report.export import markdown_tables, results_csv
+from sgpa.report.findings import Finding, findings, standing, verdict
+from sgpa.report.glossary import glossary
+from sgpa.report.merge import check, timings
+from sgpa.report.names import Task, key_order, task_name, task_of
+from sgpa.report.overview import best_where, overall
+from sgpa.report.provenance import command, facts, recipe
+from sgpa.report.ranking import rank_table
+from sgpa.report.render import Grid, to_html, to_markdown
+from sgpa.report.style import looks, save
+from sgpa.report.svg import Inlined, inline
+from sgpa.report.tables import Table, aggregate, tasks
 
-GLOSSARY = (
-    ("NLL", "How surprised the model is by the right answer, on average; being sure and wrong costs most."),
-    (
-        "ECE",
-        "The average gap between stated confidence and how often it comes true, over 15 confidence bins.",
-    ),
-    ("MCE", "The largest such gap of any bin; one sparse bin can decide it."),
-    (
-        "Brier score",
-        "The squared distance between the probabilities and the answer: 0 is perfect, 2 the worst.",
-    ),
-    ("AURC", "The share of wrong answers among those kept when the least certain are set aside, on average."),
-    (
-        "Entropy",
-        "How spread out a prediction is: 0 when one class gets everything, log(classes) when all are equal.",
-    ),
-    (
-        "Mutual information",
-        "The part of the entropy that comes from not knowing the model; more data would shrink it.",
-    ),
-    (
-        "AUROC",
-        "The chance that an unfamiliar input gets a higher entropy than a familiar one: 0.5 is guessing.",
-    ),
-    (
-        "AUPR",
-        "Precision averaged over recall with unfamiliar inputs as positives; guessing scores their share.",
-    ),
-    ("±", "One standard error of the mean over seeds: how far the mean would move with other random seeds."),
+SECTIONS = (
+    sections.results,
+    sections.calibration,
+    sections.robustness,
+    sections.detection,
+    inside.examples,
+    inside.cost,
+    inside.training,
 )
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one task shows; the title is empty when there is only one task."""
+    """What one task shows, or all of them together; without a title where it needs none."""
 
     title: str
     prefix: str  # of figure files and element ids
     verdict: str
-    findings: list[Finding]
     sections: list[Section]
+    findings: list[Finding] = field(default_factory=list)
 
 
 def write_report(results: Mapping[str, Any], directory: Path) -> Path:
-    """Write report.html, report.md and figures/ under `directory`; returns the path of the page.
+    """Write the report under `directory` and return the path of the page.
 
-    `results` is the content of a run's results.json (schema 1). Nothing is loaded but these numbers.
+    `results` is the content of a run's results.json (schema 1), or several of them merged by `merge`.
+    Nothing is loaded but these numbers. Beside report.html lie report.md, results.csv (one line per
+    number), tables/ (Markdown, in the paper's form) and figures/ (SVG and PDF).
 
     >>> results = json.loads(Path("runs/demo/results.json").read_text())  # doctest: +SKIP
     >>> write_report(results, Path("runs/demo"))  # doctest: +SKIP
     PosixPath('runs/demo/report.html')
     """
-    _check(results)
-    parts = _parts(results)
-    folder = directory / "figures"
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = {}
-    for part in parts:
-        for plot in (plot for section in part.sections for plot in section.plots):
-            name = _slug(part.prefix + plot.name)
-            svg, _ = save(plot.figure, folder / name)
-            drawn[id(plot)] = (name, Markup(inline_svg(svg.read_text("utf-8"), f"fig-{name}", plot.spoken)))
+    check(results)
+    materials = _materials(results)
+    parts = _parts(results, materials)
+    for folder in ("figures", "tables"):
+        (directory / folder).mkdir(parents=True, exist_ok=True)
+    figures = {}
+    for name, plot in _plots(parts):
+        svg, _ = save(plot.figure, directory / "figures" / name)
+        figures[name] = (svg.read_text("utf-8"), plot.spoken)
+    for material in materials:
+        for file, text in markdown_tables(material).items():
+            (directory / "tables" / file).write_text(text, encoding="utf-8")
+    (directory / "results.csv").write_text(results_csv(results["records"]), encoding="utf-8")
+    (directory / "report.md").write_text(_markdown(results, parts), encoding="utf-8")
     page = directory / "report.html"
-    page.write_text(_html(results, parts, drawn), encoding="utf-8")
-    (directory / "report.md").write_text(_markdown(results, parts, drawn), encoding="utf-8")
+    page.write_text(_html(results, parts, inline(figures)), encoding="utf-8")
     return page
 
 
-def _check(results: Mapping[str, Any]) -> None:
-    if results.get("schema") != 1:
-        raise InputError(f"results have schema {results.get('schema')!r}; this version reads schema 1")
-    if not results.get("records"):
-        raise InputError("results hold no records; evaluate a trained model first")
-
-
-def _parts(results: Mapping[str, Any]) -> list[Part]:
+def _materials(results: Mapping[str, Any]) -> list[Material]:
     records, curves = results["records"], results.get("curves") or []
+    costs = inside.cost_records(timings(results))
     found = tasks(records)
-    parts = []
-    for task in found:
-        cells = aggregate(records, task)
-        said = findings(cells)
-        title = " ".join(filter(None, task)) if len(found) > 1 else ""
-        own = curves if len(found) == 1 else [c for c in curves if _belongs(c, task)]
-        parts.append(Part(title, f"{title}-" if title else "", verdict(said, cells), said, build(cells, own)))
-    return parts
+    style = looks(key_order((r["attention"] or "", r["method"]) for r in (*records, *costs)))
+    return [
+        Material(
+            task,
+            aggregate(records, task),
+            curves if len(found) == 1 else [c for c in curves if _belongs(c, task)],
+            aggregate(costs, task),
+            style,
+        )
+        for task in found
+    ]
 
 
 def _belongs(curve: Mapping[str, Any], task: Task) -> bool:
-    return (curve.get("dataset"), curve.get("augmentation") or task[1]) == task
+    return task_of(curve.get("dataset", ""), curve.get("augmentation")) == task
+
+
+def _parts(results: Mapping[str, Any], materials: Sequence[Material]) -> list[Part]:
+    """What all tasks show together, where there is something to say, then each task."""
+    several = len(materials) > 1
+    parts, explained = [], set[str]()
+    front = _front(results, materials)
+    if not front.empty:
+        together = overall({m.task: m.cells for m in materials}) if several else ""
+        parts.append(Part("", "", together, [front]))
+    for material in materials:
+        said = findings(material.cells)
+        made = [section(material) for section in SECTIONS]
+        title = task_name(material.task) if several else ""
+        prefix = _slug("-".join(material.task)) + "-" if several else ""
+        shown = [section for section in made if not section.empty]
+        for section in shown:  # what a section is about is said once
+            section.intro = "" if section.name in explained else section.intro
+        explained |= {section.name for section in shown}
+        words = standing([material.cells]) if several else verdict(said, material.cells)
+        parts.append(Part(title, prefix, words, shown, said))
+    return parts
+
+
+def _front(results: Mapping[str, Any], materials: Sequence[Material]) -> Section:
+    """Who is best where, and average ranks; empty for two methods on one task, whose findings say it all."""
+    section = Section("overview", "Overview", "")
+    rows = {row for material in materials for row, _ in material.cells}
+    grid = best_where({material.task: material.cells for material in materials})
+    if grid.rows and (len(materials) > 1 or len(rows) > 2):
+        caption = (
+            "The best method by task and metric. Level: within two standard errors of the best. An ensemble "
+            "trains several models."
+        )
+        section.tables.append(Titled(caption, grid))
+    ranks = rank_table(results["records"])
+    if ranks is not None:
+        caption = (
+            "Average rank over data sets and shifts, 1 is best; in brackets how many were averaged: those "
+            "that every method shown was measured on."
+        )
+        section.tables.append(Titled(caption, ranks))
+        drawn = [c for c in ranks.columns if c.shift.endswith((":nll", ":auroc"))]
+        figure = metric_bars(replace(ranks, columns=tuple(drawn)), materials[0].style, abreast=3)
+        section.plots.append(
+            Plot("ranks", figure, "Average ranks; shorter is better.", "Bars of average ranks.")
+        )
+    return section
+
+
+def _plots(parts: Sequence[Part]) -> Iterator[tuple[str, Plot]]:
+    """Every figure with the name of its file."""
+    for part in parts:
+        for section in part.sections:
+            for plot in section.plots:
+                yield _slug(part.prefix + plot.name), plot
 
 
 def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def _duration(seconds: float) -> str:
-    """'8.4 s', '2 min 05 s' or '3 h 20 min'."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+def _words(results: Mapping[str, Any]) -> list[tuple[str, str]]:
+    shown = {record["metric"] for record in results["records"]}
+    return glossary(shown | ({"rank"} if rank_table(results["records"]) is not None else set()))
 
 
-def _provenance(run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The facts of a run that were recorded, as (name, text)."""
-    facts = [("Date", run.get("date")), ("Commit", run.get("commit")), ("Hardware", run.get("hardware"))]
-    versions = run.get("versions") or {}
-    facts.append(("Versions", ", ".join(f"{name} {version}" for name, version in versions.items())))
-    seconds = (run.get("seconds") or {}).items()
-    times = ", ".join(
-        f"{METHODS.get(name, name)} {_duration(float(s))}" for name, s in seconds if s is not None
-    )
-    facts.append(("Time", times))
-    return [(name, str(text)) for name, text in facts if text]
+def _shape(table: Table | Grid) -> str:
+    """How a table is set: words wrap; many columns or rows are set close."""
+    if isinstance(table, Grid):
+        return "grid"
+    shapes = {"dense": len(table.columns) > 6, "wider": len(table.columns) > 11, "tall": len(table.rows) > 6}
+    return " ".join(name for name, due in shapes.items() if due)
 
 
-Drawn = Mapping[int, tuple[str, Markup]]
-
-
-def _html(results: Mapping[str, Any], parts: Sequence[Part], drawn: Drawn) -> str:
+def _html(results: Mapping[str, Any], parts: Sequence[Part], inlined: Inlined) -> str:
     environment = Environment(
         loader=PackageLoader("sgpa.report", "."),
         autoescape=True,
@@ -146,24 +179,27 @@ def _html(results: Mapping[str, Any], parts: Sequence[Part], drawn: Drawn) -> st
         lstrip_blocks=True,
     )
     run = results.get("run") or {}
-    recipe = run.get("recipe")
     return environment.get_template("page.html.j2").render(
         title=results.get("title") or "Results",
         summary=results.get("summary") or "",
+        verdict=next((part.verdict for part in parts if part.verdict and not part.title), ""),
         parts=parts,
-        image=lambda plot: drawn[id(plot)][1],
-        rows=lambda titled: to_html(titled.table),
+        image=lambda part, plot: inlined.figures[_slug(part.prefix + plot.name)],
+        letters=inlined.letters,
+        styles=inlined.styles,
+        rows=to_html,
+        shape=_shape,
         slug=_slug,
-        glossary=GLOSSARY,
-        command=run.get("command") or "",
-        recipe=json.dumps(recipe, indent=2, ensure_ascii=False, default=str) if recipe else "",
-        facts=_provenance(run),
+        glossary=_words(results),
+        command=command(run),
+        recipe=recipe(run),
+        facts=facts(run),
     )
 
 
-def _markdown(results: Mapping[str, Any], parts: Sequence[Part], drawn: Drawn) -> str:
-    def figure(plot: Plot) -> str:
-        return f"![{plot.spoken}](figures/{drawn[id(plot)][0]}.svg)\n\n*{plot.caption}*"
+def _markdown(results: Mapping[str, Any], parts: Sequence[Part]) -> str:
+    def figure(part: Part, plot: Plot) -> str:
+        return f"![{plot.spoken}](figures/{_slug(part.prefix + plot.name)}.svg)\n\n*{plot.caption}*"
 
     blocks = [f"# {results.get('title') or 'Results'}", results.get("summary") or ""]
     for part in parts:
@@ -173,12 +209,12 @@ def _markdown(results: Mapping[str, Any], parts: Sequence[Part], drawn: Drawn) -
         for section in part.sections:
             blocks += [f"{level} {section.title}", section.intro]
             for titled in section.tables:
-                blocks += [titled.caption, to_markdown(titled.table).rstrip()]
-            blocks += [figure(plot) for plot in section.plots]
-    blocks += ["## How to read this", "\n".join(f"- **{word}**: {meaning}" for word, meaning in GLOSSARY)]
+                blocks += [titled.caption.replace("*", "\\*"), to_markdown(titled.table).rstrip()]
+            blocks += [figure(part, plot) for plot in section.plots]
+    blocks += ["## How to read this", "\n".join(f"- **{word}**: {told}" for word, told in _words(results))]
     run = results.get("run") or {}
     if run:
-        blocks += ["## Provenance", "\n".join(f"- {name}: {text}" for name, text in _provenance(run))]
-        if run.get("command"):
-            blocks.append(f"```\n{run['command']}\n```")
+        blocks += ["## Provenance", "\n".join(f"- {name}: {text}" for name, text in facts(run))]
+        if typed := command(run):
+            blocks.append(f"```\n{typed}\n```")
     return "\n\n".join(block for block in blocks if block) + "\n"

@@ -1,17 +1,23 @@
-"""What the report shows, in order: tables and figures of each section, only where there is data."""
+"""What the report shows of one task's predictions: tables and figures, only where there is data."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import replace
 
-from matplotlib.figure import Figure
-
-from sgpa.report import diagnostics, figures
-from sgpa.report.curves import Curve, pool_histogram, pool_reliability, select
-from sgpa.report.findings import CLEAN, DETECTION, ROBUSTNESS, strongest
+from sgpa.report.bars import metric_bars
+from sgpa.report.blocks import Material, Plot, Section, Titled, among, notes
+from sgpa.report.curves import mean_risk, pool_histogram, pool_reliability, select
+from sgpa.report.findings import strongest
+from sgpa.report.heatmap import type_heatmap
+from sgpa.report.lines import Panel, line_figure, strength_panels
+from sgpa.report.multiples import entropy_histograms, reliability_diagrams
 from sgpa.report.names import (
+    CLEAN,
+    DETECTION,
+    ROBUSTNESS,
     Key,
-    key_order,
+    attention_name,
+    by_attention,
+    corruption_type,
     labels,
     metric,
     metric_order,
@@ -19,55 +25,15 @@ from sgpa.report.names import (
     shift_name,
     split_shift,
 )
+from sgpa.report.paired import best_against_second, difference_table
+from sgpa.report.render import Grid
 from sgpa.report.tables import Cells, Column, Table, columns_of, evaluation_table, make_table
 
 HEADLINE = ("accuracy", "mcc", "mae", "rmse", "nll", "ece")
+DRAWN = (*HEADLINE, "mce")  # what figures of many methods show
 PERFORMANCE = ("accuracy", "mcc", "mae", "rmse")
-
-
-@dataclass(frozen=True)
-class Titled:
-    """A table with its caption; `folded` ones open on demand."""
-
-    caption: str
-    table: Table
-    folded: bool = False
-
-
-@dataclass(frozen=True)
-class Plot:
-    """A figure, its file name, its caption, and the words that stand for it when it cannot be seen."""
-
-    name: str
-    figure: Figure
-    caption: str
-    spoken: str
-
-
-@dataclass
-class Section:
-    """One heading of the report."""
-
-    name: str
-    title: str
-    intro: str
-    tables: list[Titled] = field(default_factory=list)
-    plots: list[Plot] = field(default_factory=list)
-
-    @property
-    def empty(self) -> bool:
-        """Nothing to show: the section is left out."""
-        return not (self.tables or self.plots)
-
-    @property
-    def paired(self) -> bool:
-        """One figure and little else: words and figure stand side by side where there is room."""
-        return len(self.plots) == 1 and sum(len(t.table.columns) for t in self.tables) <= 3
-
-
-def _among(keys: Sequence[Key] | Mapping[Key, Any]) -> str:
-    names = list(labels(keys).values())
-    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+MANY = 4  # rows from which figures show less each, and what is seen elsewhere is folded away
+ALL = "All numbers"
 
 
 def headline(cells: Cells) -> Table:
@@ -82,172 +48,241 @@ def headline(cells: Cells) -> Table:
     return make_table(cells, columns)
 
 
-def overview(cells: Cells) -> Section:
-    """The main table, and the clean metrics as bars."""
+def results(material: Material) -> Section:
+    """The main table, differences seed by seed, and the clean metrics as bars."""
     section = Section("results", "Results", "")
-    table = headline(cells)
+    table = material.annotated(headline(material.cells))
     if table.rows:
-        section.tables.append(
-            Titled("Mean over seeds ± one standard error; the best of each column is bold.", table)
+        caption = "Mean over seeds ± one standard error; the best of each column is bold."
+        section.tables.append(Titled(f"{caption} {notes(table)}".strip(), table))
+    fold = "Differences seed by seed"
+    differences = difference_table(table)
+    if differences.rows:
+        caption = (
+            "Each method minus MLE with the same attention, mean over shared seeds ± one standard error."
         )
-    clean = evaluation_table(cells, CLEAN)
+        section.tables.append(Titled(caption, differences, fold))
+    top = _top_grid(table)
+    if top.rows and len(table.rows) > 2:  # of two, it would say the same again
+        caption = (
+            "The best method of each column minus the second best, and the same of single models where "
+            "ensembles are ahead, over shared seeds; p of a paired t-test."
+        )
+        section.tables.append(Titled(caption, top, fold))
+    clean = material.annotated(evaluation_table(material.cells, CLEAN))
     if clean.rows:
-        spoken = (
-            f"Bars of {', '.join(metric(c.metric).name for c in clean.columns)} for {_among(clean.rows)}."
-        )
-        caption = "Clean test set, every metric. Whiskers are one standard error, arrows the better side."
-        section.plots.append(Plot("metrics", figures.metric_bars(clean), caption, spoken))
+        clean = _for_bars(clean)
+        spoken = f"Bars of {', '.join(metric(c.metric).name for c in clean.columns)} for {among(clean.rows)}."
+        caption = "Clean test set. Whiskers are one standard error, arrows the better side."
+        section.plots.append(Plot("metrics", metric_bars(clean, material.style), caption, spoken))
     return section
 
 
-def calibration(cells: Cells, curves: Sequence[Curve]) -> Section:
-    """Do stated confidences come true?"""
+def _for_bars(table: Table) -> Table:
+    """Of many rows, only the metrics that are compared most."""
+    kept = [c for c in table.columns if len(table.rows) <= MANY or c.metric in DRAWN]
+    return Table(table.rows, tuple(kept or table.columns), table.cells, table.paper)
+
+
+def _top_grid(table: Table) -> Grid:
+    names = labels(table.rows)
+    lines: list[tuple[str, ...]] = []
+    group = ""
+    for top in best_against_second(table.cells, table.columns):
+        column = next(c for c in table.columns if c == top.column)
+        shape, d = metric(column.metric), top.difference
+        error = "" if d.error is None else f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{shape.text(d.error)}"
+        p = "" if d.p is None else f"{d.p:.3f}" if d.p >= 0.001 else "< 0.001"
+        told = f"{shape.text(d.mean)}{error}".replace("-", "−")
+        if column.group != group:
+            group = column.group
+            lines.append((group,))
+        lines.append((column.heading, names[top.best], names[top.second], told, str(d.n), p))
+    return Grid(("", "Best", "Second", "Difference", "Seeds", "p"), tuple(lines))
+
+
+def calibration(material: Material) -> Section:
+    """Do stated confidences come true, and are the certain answers the right ones?"""
     section = Section(
         "calibration",
         "Calibration",
         "When a model says 80 %, is it right 8 times in 10? Points on the dotted diagonal are; points "
         "below it claim too much, points above it too little.",
     )
-    columns = [c for c in columns_of(cells, CLEAN) if c.metric not in PERFORMANCE]
-    table = make_table(cells, columns)
+    columns = [c for c in columns_of(material.cells, CLEAN) if c.metric not in PERFORMANCE]
+    kinds = {c.get("kind") for c in material.curves}
+    if not any(c.metric != "nll" for c in columns) and not kinds & {"reliability", "risk-coverage"}:
+        return section  # regression: there is no confidence to compare with accuracy
+    table = material.annotated(make_table(material.cells, columns))
     if table.rows:
-        section.tables.append(Titled("Quality of the probabilities on the clean test set.", table))
-    curved = list(dict.fromkeys(c.get("shift") or "" for c in curves if c.get("kind") == "reliability"))
-    chosen = [s for s in curved if not s] + [s for s in strongest(cells) if s in curved]
-    for shift in chosen or curved[:1]:
-        pooled = {key: pool_reliability(group) for key, group in select(curves, "reliability", shift).items()}
+        caption = "Quality of the probabilities on the clean test set."
+        fold = ALL if len(table.rows) > MANY else ""
+        section.tables.append(Titled(f"{caption} {notes(table)}".strip(), table, fold))
+    for place, shift in enumerate(_curved(material, "reliability")):
+        pooled = {k: pool_reliability(g) for k, g in select(material.curves, "reliability", shift).items()}
         pooled = {key: r for key, r in pooled.items() if r.count.sum() > 0}
-        if not pooled:
-            continue
         where = sentence_case(shift_name(shift))
-        caption = (
-            f"{where}. Seeds pooled; whiskers are one binomial standard error; beneath, the share of answers."
-        )
-        spoken = f"Reliability diagrams of {_among(pooled)} on {shift_name(shift)}."
         name = "reliability" + (f"-{split_shift(shift)[0]}" if shift else "")
-        section.plots.append(Plot(name, figures.reliability_diagrams(pooled), caption, spoken))
+        for kind, keys in _parts(pooled):
+            few = {key: pooled[key] for key in keys}
+            caption = (
+                f"{where}{kind.comma}. Seeds pooled; whiskers are one binomial standard error; beneath, the "
+                "share of answers."
+            )
+            spoken = f"Reliability diagrams of {among(few)} on {shift_name(shift)}{kind.comma}."
+            fold = "Reliability under shift" if place and len(pooled) > MANY else ""
+            figure = reliability_diagrams(few, material.style)
+            section.plots.append(Plot(name + kind.dash, figure, caption, spoken, fold))
+    panels = []
+    for shift in _curved(material, "risk-coverage"):
+        groups = select(material.curves, "risk-coverage", shift)
+        lines = {key: mean_risk(group) for key, group in groups.items()}
+        panels.append(Panel(sentence_case(shift_name(shift)), lines))
+    if panels:
+        figure = line_figure(panels, material.style, "share of inputs answered, surest first (%)", marks=5)
+        caption = "Error rate (%) of the surest answers, by their share. Bands are one standard error."
+        section.plots.append(Plot("risk-coverage", figure, caption, f"Risk-coverage curves. {caption}"))
     return section
 
 
-def robustness(cells: Cells) -> Section:
+def _curved(material: Material, kind: str) -> list[str]:
+    """Shifts whose curves are shown: clean and strongest, or else the first there is."""
+    curved = list(dict.fromkeys(c.get("shift") or "" for c in material.curves if c.get("kind") == kind))
+    chosen = [s for s in curved if not s] + [s for s in strongest(material.cells) if s in curved]
+    return chosen or curved[:1]
+
+
+class _Kind:
+    """An attention as it appears in captions and file names; as nothing where all rows are shown."""
+
+    def __init__(self, attention: str) -> None:
+        self.comma = f", {attention_name(attention)}" if attention else ""
+        self.dash = f"-{attention}" if attention else ""
+
+
+def _parts(keys: Iterable[Key]) -> list[tuple[_Kind, list[Key]]]:
+    return [(_Kind(attention), rows) for attention, rows in by_attention(keys).items() if rows]
+
+
+def robustness(material: Material) -> Section:
     """Metrics as inputs move away from the training data."""
     section = Section(
         "robustness",
         "Robustness",
-        "The same trained models on inputs that are corrupted more and more. A model that knows its limits "
-        "loses confidence along with accuracy, so its NLL and ECE rise slowly.",
+        "The same trained models on inputs that are shifted away from what they learned from. A model that "
+        "knows its limits loses confidence along with accuracy, so its NLL and ECE rise slowly.",
     )
-    found = columns_of(cells, ROBUSTNESS)
-    names = metric_order(c.metric for c in found)
+    cells = material.cells
+    found = [c for c in columns_of(cells, ROBUSTNESS) if not corruption_type(c.shift)]
     for family in dict.fromkeys(split_shift(c.shift)[0] for c in found):
-        steps = [
-            c for c in found if split_shift(c.shift)[0] == family and split_shift(c.shift)[1] is not None
-        ]
-        if steps:
-            measured = metric_order(c.metric for c in steps)
-            words = shift_name(family)
-            caption = f"{sentence_case(words)}, from clean to strongest. Bands are one standard error."
-            spoken = (
-                f"Lines of {', '.join(metric(m).name for m in measured)} against the strength of {words}."
-            )
-            figure = figures.strength_curves(cells, family, measured)
-            section.plots.append(Plot(f"robustness-{family}", figure, caption, spoken))
-    for name in names:
+        own = [c for c in found if split_shift(c.shift)[0] == family]
+        section.plots.append(_family(material, family, own))
+    section.plots += _by_type(material)
+    graded = any(split_shift(c.shift)[1] is not None for c in found)
+    for name in metric_order(c.metric for c in found):
         columns = []
         for c in (c for c in found if c.metric == name):
             family, strength = split_shift(c.shift)
-            group = sentence_case(shift_name(family))
-            label = "value" if strength is None else f"strength {strength}"
-            columns.append(Column(c.evaluation, c.shift, c.metric, group, label))
-        section.tables.append(Titled(metric(name).heading, make_table(cells, columns), folded=True))
+            label = metric(name).heading if strength is None else f"strength {strength}"
+            columns.append(Column(c.evaluation, c.shift, c.metric, sentence_case(shift_name(family)), label))
+        table = material.annotated(make_table(cells, columns))
+        caption = f"{metric(name).heading}. {notes(table)}".strip()
+        section.tables.append(Titled(caption, table, ALL if graded else ""))
+    if not graded and section.tables:  # one shift: all its metrics fit one table
+        table = material.annotated(make_table(cells, evaluation_table(cells, ROBUSTNESS).columns))
+        section.tables = [Titled(f"Mean over seeds ± one standard error. {notes(table)}".strip(), table)]
     return section
 
 
-def detection(cells: Cells, curves: Sequence[Curve]) -> Section:
-    """Telling unfamiliar inputs from familiar ones by the entropy of the prediction."""
+def _family(material: Material, family: str, columns: list[Column]) -> Plot:
+    """Lines against strength, or bars for a shift that has none."""
+    words, rows = shift_name(family), {row for row, c in material.cells if c in columns}
+    measured = metric_order(c.metric for c in columns)
+    measured = [m for m in measured if len(rows) <= MANY or m in DRAWN] or measured
+    told = ", ".join(metric(m).name for m in measured)
+    steps = [c for c in columns if split_shift(c.shift)[1] is not None]
+    if steps:
+        panels = strength_panels(material.cells, family, measured)
+        figure = line_figure(panels, material.style, "shift strength (0 = clean test set)", whole=True)
+        caption = f"{sentence_case(words)}, from clean to strongest. Bands are one standard error."
+        return Plot(
+            f"robustness-{family}", figure, caption, f"Lines of {told} against the strength of {words}."
+        )
+    table = material.annotated(make_table(material.cells, [c for c in columns if c.metric in measured]))
+    caption = f"{sentence_case(words)}. Whiskers are one standard error."
+    return Plot(
+        f"robustness-{family}", metric_bars(table, material.style), caption, f"Bars of {told} under {words}."
+    )
+
+
+def _by_type(material: Material) -> list[Plot]:
+    """The strongest intensity of every corruption type, if types were recorded: NLL, or what there is."""
+    single = [c for c in columns_of(material.cells, ROBUSTNESS) if corruption_type(c.shift)]
+    measured = metric_order(c.metric for c in single)
+    if not measured:
+        return []
+    name = "nll" if "nll" in measured else measured[0]
+    top = max(split_shift(c.shift)[1] or 0 for c in single)
+    columns = [c for c in single if c.metric == name and (split_shift(c.shift)[1] or 0) == top]
+    plots = []
+    for kind, keys in _parts(row for row, c in material.cells if c in columns):
+        caption = (
+            f"{metric(name).heading} by corruption type, strength {top}{kind.comma}. Shaded within each type "
+            "from the best method (light) to the worst (dark)."
+        )
+        figure = type_heatmap(material.cells, columns, keys)
+        plots.append(Plot(f"types{kind.dash}", figure, caption, f"Heat map for {among(keys)}: {caption}"))
+    return plots
+
+
+def detection(material: Material) -> Section:
+    """Telling unfamiliar inputs from familiar ones by how uncertain the prediction is."""
     section = Section(
         "detection",
         "Unfamiliar inputs",
-        "Inputs that belong to no class the model knows. Their predictions should be spread out: the "
-        "further the outlined histogram lies to the right of the filled one, the easier it is to tell them "
-        "apart.",
+        "Inputs unlike anything the model has learned from. Its predictions should be uncertain: the more "
+        "so than on test inputs, the easier they are to tell apart.",
     )
-    table = evaluation_table(cells, DETECTION)
+    table = material.annotated(evaluation_table(material.cells, DETECTION))
     if table.rows:
-        section.tables.append(
-            Titled("Detection by entropy; unfamiliar inputs are the positive class.", table)
+        caption = "Detection by entropy (variance in regression); unfamiliar inputs are the positive class."
+        fold = ALL if len(table.rows) > MANY else ""
+        section.tables.append(Titled(f"{caption} {notes(table)}".strip(), table, fold))
+    reshared = {c.shift for c in table.columns if c.metric == "aupr_paper_share"}
+    drawn = [c for c in table.columns if c.metric == "auroc"]
+    drawn += [c for c in table.columns if c.metric == ("aupr_paper_share" if c.shift in reshared else "aupr")]
+    drawn = [replace(c, label="AUPR ↑") if c.metric == "aupr_paper_share" else c for c in drawn]
+    if len(table.rows) > 2 and drawn:
+        shown = Table(table.rows, tuple(drawn), table.cells, table.paper)
+        sets = len({c.shift for c in drawn})
+        figure = metric_bars(shown, material.style, abreast=3 if sets == 3 else 2)
+        caption = "Detection of each unfamiliar set. Whiskers are one standard error; dotted: guessing." + (
+            " AUPR is given at the paper's share of unfamiliar inputs." if reshared else ""
         )
+        section.plots.append(
+            Plot("detection", figure, caption, f"Bars of AUROC and AUPR for {among(table.rows)}.")
+        )
+    section.plots += _entropies(material)
+    return section
+
+
+def _entropies(material: Material) -> list[Plot]:
+    curves = material.curves
     inside = {key: pool_histogram(group) for key, group in select(curves, "entropy", "").items()}
-    for shift in dict.fromkeys(c.get("shift") or "" for c in curves if c.get("kind") == "entropy"):
+    shifts = dict.fromkeys(c.get("shift") or "" for c in curves if c.get("kind") == "entropy")
+    plots: list[Plot] = []
+    for shift in filter(None, shifts):
         outside = {key: pool_histogram(group) for key, group in select(curves, "entropy", shift).items()}
-        both = [key for key in inside if key in outside]
-        if shift and both:
-            words = shift_name(shift)
+        words = shift_name(shift)
+        for kind, keys in _parts(key for key in inside if key in outside):
             caption = (
-                f"Entropy of predictions on test inputs (filled) and on {words} (outlined). Seeds pooled."
+                f"Entropy of predictions on test inputs (filled) and on {words} (outlined){kind.comma}. "
+                "Seeds pooled."
             )
-            spoken = f"Entropy histograms of {_among(both)}: test inputs against {words}."
-            figure = figures.entropy_histograms(inside, outside, words)
-            section.plots.append(Plot(f"entropy-{shift.replace(':', '-')}", figure, caption, spoken))
-    return section
-
-
-def examples(curves: Sequence[Curve]) -> Section:
-    """Inputs and what the methods say about them."""
-    section = Section(
-        "examples",
-        "What it looks like",
-        "Single inputs with the probability each method gives to every class. H is the entropy of the "
-        "prediction, MI the part of it that comes from not knowing the model, both in nats.",
-    )
-    found = diagnostics.match_examples(select(curves, "examples"))
-    if found:
-        shown = min(len(found), diagnostics.MOST_EXAMPLES)
-        caption = "First seed of each method." + (
-            f" {shown} of {len(found)} examples." if shown < len(found) else ""
-        )
-        spoken = "Class probabilities for: " + ", ".join(e.caption for e in found[:shown]) + "."
-        keys = key_order(key for example in found for key in example.answers)
-        for start in range(0, len(keys), diagnostics.METHODS_ABREAST):
-            few = keys[start : start + diagnostics.METHODS_ABREAST]
-            name = f"examples-{start // diagnostics.METHODS_ABREAST + 1}" if start else "examples"
-            section.plots.append(Plot(name, diagnostics.example_predictions(found, few), caption, spoken))
-    return section
-
-
-def training(curves: Sequence[Curve]) -> Section:
-    """How the runs went, and whether any layer's posterior fell back to its prior."""
-    section = Section(
-        "training",
-        "Training and collapse",
-        "A variational layer has collapsed when its KL falls to zero: its posterior is then the prior and "
-        "the layer carries nothing. A healthy layer keeps its KL and its signal-to-noise ratio away from "
-        "zero; the noise of single tokens averages out.",
-    )
-    groups = select(curves, "training")
-    if diagnostics.training_histories(groups):
-        caption = "Training over epochs; mean over seeds, bands are one standard error."
-        spoken = f"Training curves of {_among(groups)}."
-        section.plots.append(Plot("training", diagnostics.training_curves(groups), caption, spoken))
-    names = labels(groups)
-    for (attention, method), group in groups.items():
-        if diagnostics.layer_histories(group):
-            title = names[attention, method]
-            name = "-".join(filter(None, ("layers", attention, method)))
-            spoken = f"Per-layer diagnostics of {title} over epochs."
-            caption = f"{title}, layer by layer; mean over seeds."
-            section.plots.append(Plot(name, diagnostics.layer_diagnostics(group), caption, spoken))
-    return section
-
-
-def build(cells: Cells, curves: Sequence[Curve]) -> list[Section]:
-    """All sections of one task that hold anything."""
-    made = [
-        overview(cells),
-        calibration(cells, curves),
-        robustness(cells),
-        detection(cells, curves),
-        examples(curves),
-        training(curves),
-    ]
-    return [section for section in made if not section.empty]
+            spoken = f"Entropy histograms of {among(keys)}: test inputs against {words}{kind.comma}."
+            figure = entropy_histograms({k: inside[k] for k in keys}, outside, words, material.style)
+            name = f"entropy-{shift.replace(':', '-')}{kind.dash}"
+            first = next(iter(filter(None, shifts)))
+            fold = "Entropy on the other sets" if shift != first and len(inside) > MANY else ""
+            plots.append(Plot(name, figure, caption, spoken, fold))
+    return plots

@@ -1,17 +1,15 @@
-"""One look for all figures: palette, type, and how a figure becomes SVG, PDF or a piece of a page.
+"""One look for all figures: palette, type, panels and legends, and how a figure becomes SVG and PDF.
 
 Colours are safe for colour-blind readers; marker, dash and hatch repeat the distinction in greyscale.
 """
 
-import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import matplotlib as mpl
-from markupsafe import escape
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -34,7 +32,7 @@ class Look:
     marker: str
     dash: str | tuple[int, tuple[float, ...]]
     hatch: str
-    hollow: bool = False  # dot-product attention where both kinds are shown
+    hollow: bool = False  # dot-product attention
 
     @property
     def line(self) -> dict[str, Any]:
@@ -49,30 +47,40 @@ class Look:
         return {"facecolor": face, "edgecolor": edge, "hatch": self.hatch}
 
 
-LOOKS = {
+LOOKS = {  # hatches of lines only: dots and circles make files of megabytes
     "mle": Look("#e08214", "s", (0, (5, 1.6)), "///"),
-    "ts": Look("#9a8700", "v", (0, (1.2, 1.2)), "..."),
+    "ts": Look("#9a8700", "v", (0, (1.2, 1.2)), "/-"),
     "mfvi": Look("#cc79a7", "^", (0, (6, 1.5, 1.2, 1.5)), "\\\\\\"),
     "mcd": Look("#009e73", "D", (0, (3, 1.2)), "xxx"),
     "kflla": Look("#7a5195", "P", (0, (7, 2)), "---"),
     "sngp": Look("#a5300f", "X", (0, (4, 1, 1, 1, 1, 1)), "|||"),
     "sgpa": Look("#0b559f", "o", "-", ""),
     "de": Look("#333333", "h", (0, (2, 1)), "+++"),
-    "sgpae": Look("#4fa9de", "*", "-", "oo"),
+    "sgpae": Look("#4fa9de", "*", (0, (11, 1.2)), "\\|"),
 }
-OTHERS = ("<", ">", "d", "p", "H")  # markers of methods that have no look of their own
+OTHERS = (  # for methods that have no look of their own, in the order they come
+    Look("#6b7280", "<", (0, (1, 2)), "//"),
+    Look("#b08d57", ">", (0, (8, 1, 1, 1)), "\\\\"),
+    Look("#5f7161", "d", (0, (2, 2)), "xx"),
+    Look("#8c5a6e", "p", (0, (5, 3)), "-\\"),
+    Look("#94a3b8", "H", (0, (3, 1, 1, 1)), "||"),
+)
+
+
+Looks = Mapping[Key, Look]
 
 
 def looks(keys: Iterable[Key]) -> dict[Key, Look]:
-    """The look of each (attention, method): colour belongs to the method, hollow marks to the attention."""
+    """The look of each (attention, method): colour belongs to the method, hollow marks to dot-product.
+
+    Made once from all rows of a page, so that a method looks the same in every figure.
+    """
     keys = list(keys)
     unknown = list(dict.fromkeys(method for _, method in keys if method not in LOOKS))
-    several = len({attention for attention, _ in keys}) > 1
     found = {}
     for attention, method in keys:
-        base = LOOKS.get(method) or Look(SOFT, OTHERS[unknown.index(method) % len(OTHERS)], ":", "//")
-        hollow = several and attention == "sdp"
-        found[attention, method] = Look(base.colour, base.marker, base.dash, base.hatch, hollow)
+        base = LOOKS.get(method) or OTHERS[unknown.index(method) % len(OTHERS)]
+        found[attention, method] = replace(base, hollow=attention == "sdp")
     return found
 
 
@@ -140,32 +148,40 @@ def blank(height: float) -> Figure:
     return Figure(figsize=(WIDTH, height), layout=air)
 
 
+def panels(figure: Figure, count: int, columns: int = 2, **options: Any) -> list[Any]:
+    """`count` axes in reading order on a grid; the rest of the last row stays empty."""
+    columns = min(columns, count)
+    grid = figure.subplots(-(-count // columns), columns, squeeze=False, **options)
+    axes = list(grid.flat)
+    for spare in axes[count:]:
+        spare.remove()
+    return axes[:count]
+
+
 def legend(figure: Figure, axes: Iterable[Any]) -> None:
     """One legend above all panels, each name once, in as many columns as fit; the figure grows to hold it."""
-    handles = {line.get_label(): line for panel in axes for line in panel.get_lines()}
+    handles = {
+        line.get_label(): line
+        for panel in axes
+        for line in panel.get_lines()
+        if not line.get_label().startswith("_")
+    }
+    many = len(handles) > 6
     longest = max(map(len, handles), default=0)
-    columns = min(len(handles), 2 if longest > 14 else 3)
-    figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=columns)
-    figure.set_figheight(figure.get_figheight() + 0.24 * (-(-len(handles) // columns) - 1))
+    columns = min(len(handles), 2 if longest > (20 if many else 14) else 3)
+    size = {"fontsize": 10.5, "handlelength": 2.4, "columnspacing": 1.0} if many else {}
+    figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=columns, **size)
+    rows = -(-len(handles) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.24 * (rows - 1))
 
 
 @styled
 def save(figure: Figure, path: Path) -> tuple[Path, Path]:
     """Write `path` as .svg and .pdf; the files hold no date, so equal figures are equal files."""
     svg, pdf = path.with_suffix(".svg"), path.with_suffix(".pdf")
+    if (engine := figure.get_layout_engine()) is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")  # places are found once: for many panels it takes seconds
     figure.savefig(svg, format="svg", metadata={"Date": None})
     figure.savefig(pdf, format="pdf", metadata={"CreationDate": None})
     return svg, pdf
-
-
-def inline_svg(svg: str, name: str, label: str) -> str:
-    """A saved SVG as an element for a page: ids carry `name`, the page sets its size, `label` is spoken."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)  # it links to other sites
-    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # it would apply to the whole page
-    svg = re.sub(r'(\s)id="([^"]+)"', rf'\1id="{name}-\2"', svg)
-    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
-    svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
-    head, rest = svg.split(">", 1)
-    head = re.sub(r'\s(width|height|version)="[^"]*"', "", head)
-    return f'{head} role="img" aria-label="{escape(label)}">{rest}'

@@ -1,7 +1,7 @@
 """Running recipes: trainings, tests, grids of both."""
 
 from sgpa.runner.benchmark import Outcome, benchmark
-from sgpa.runner.cells import Ready, assess, open_cell, prepare, train
+from sgpa.runner.cells import Ready, assess, cell_of, open_cell, open_trained, prepare, train
 from sgpa.runner.jobs import Failure, Job, run_jobs
 from sgpa.runner.place import Place
 
@@ -13,7 +13,9 @@ __all__ = [
     "Ready",
     "assess",
     "benchmark",
+    "cell_of",
     "open_cell",
+    "open_trained",
     "prepare",
     "run_jobs",
     "train",

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sgpa import distributed
+from sgpa.errors import ConfigError
 from sgpa.files import read_json, write_json
 from sgpa.methods import Ensemble
 from sgpa.provenance import provenance
@@ -15,6 +17,7 @@ from sgpa.runner import cells
 from sgpa.runner.jobs import Announce, Executor, Failure, Here, Job, run_jobs
 from sgpa.runner.place import Place, plain
 from sgpa.runner.processes import Processes
+from sgpa.runner.ranks import Ranks, follow
 
 
 @dataclass(frozen=True)
@@ -42,18 +45,39 @@ def benchmark(
 ) -> Outcome:
     """Train and test every plan for every seed, and write `results.json` and `timings.json`.
 
-    `workers` processes share the work, or whatever `executor` says. `together` trains all seeds of a training
-    at once on stacked parameters; by default it does so on a GPU.
+    `workers` processes share the work, or whatever `executor` says; those that torchrun started do every
+    training together. `together` trains all seeds of a training at once on stacked parameters; by default it
+    does so on a GPU.
     """
-    place.claim()
+    distributed.begin(place.device)
     together = place.device.startswith("cuda") if together is None else together
-    jobs = jobs_of(place, plans, seeds or place.recipe.seeds, together)
-    if executor is None:
-        executor = Processes(workers, announce) if workers > 1 else nullcontext(Here(announce))
-    with executor as running:
-        failures = run_jobs(jobs, running, place.directory / "failed", retry=retry, tell=tell)
-    results = collect(place, plans, seeds or place.recipe.seeds, command, title, summary)
-    return Outcome(results, failures)
+    seeds = seeds or place.recipe.seeds
+
+    def lead() -> Outcome:
+        jobs = jobs_of(_anywhere(place), plans, seeds, together)
+        with executor or _executor(workers, announce) as running:
+            running.ready(place.directory, place.device)
+            failures = run_jobs(jobs, running, place.directory / "failed", retry=retry, tell=tell)
+        return Outcome(collect(place, plans, seeds, command, title, summary), failures)
+
+    if executor is not None and distributed.world() > 1:
+        raise ConfigError("processes that torchrun started share every training; leave the executor out")
+    distributed.from_leader(place.claim)
+    if not distributed.leader():
+        follow()
+    return distributed.from_leader(lead)
+
+
+def _anywhere(place: Place) -> Place:
+    """The same place for whoever works in another folder."""
+    data = None if place.data_dir is None else place.data_dir.resolve()
+    return replace(place, directory=place.directory.resolve(), data_dir=data)
+
+
+def _executor(workers: int, announce: Announce) -> AbstractContextManager[Executor]:
+    if distributed.world() > 1:
+        return Ranks(announce)
+    return Processes(workers, announce) if workers > 1 else nullcontext(Here(announce))
 
 
 def grid(plans: Sequence[Plan], seeds: int, ensembles: int) -> list[tuple[Plan, int]]:
@@ -90,7 +114,7 @@ def jobs_of(place: Place, plans: Sequence[Plan], seeds: int, together: bool) -> 
         last = plan.trainings[-1].name
         needs = {named[plan.attention, last, member] for member in plan.members(seed)}
         work = partial(cells.assess, place, plan, seed)
-        jobs.append(Job(f"test-{plan.name}-{seed}", work, tuple(sorted(needs))))
+        jobs.append(Job(f"test-{plan.name}-{seed}", work, tuple(sorted(needs)), alone=True))
     return jobs
 
 

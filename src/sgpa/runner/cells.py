@@ -8,13 +8,15 @@ from typing import Any
 
 import torch
 
+from sgpa import readers
 from sgpa.errors import CheckpointError
 from sgpa.evaluation import Subject
 from sgpa.files import read_json, read_tensors, write_json, write_tensors
 from sgpa.logs import history, in_words, read_log, seconds
 from sgpa.methods import Calibration, Ensemble, Predictor
 from sgpa.models import Transformer, pretrained
-from sgpa.recipes import Plan, plan
+from sgpa.predicting import Trained
+from sgpa.recipes import Plan, Training, plan
 from sgpa.runner.place import Place
 from sgpa.tasks import Task, examine
 from sgpa.training import Trainer, train_together
@@ -31,26 +33,40 @@ def train(
     place: Place, plan: Plan, step: int, seeds: Sequence[int], announce: Announce = silent
 ) -> list[Transformer]:
     """The `step`-th training of a plan for some seeds, side by side; finished ones are read from disk."""
-    return train_together([_trainer(place, plan, step, seed, announce) for seed in seeds])
+    trainers = [_trainer(place, plan, step, seed, announce) for seed in seeds]
+    models = [place.folder(plan, plan.trainings[step], seed) / "model" / "config.json" for seed in seeds]
+    before = [seed for seed, model in zip(seeds, models, strict=True) if model.exists()]
+    found = train_together(trainers)
+    for seed in before:
+        announce(label_of(plan, plan.trainings[step], seed), 1, 1, "trained before")
+    return found
+
+
+def label_of(plan: Plan, training: Training, seed: int) -> str:
+    """What a training is called where its progress is shown."""
+    return f"{plan.attention} {training.name}, seed {seed}"
 
 
 def _trainer(place: Place, plan: Plan, step: int, seed: int, announce: Announce) -> Trainer:
     training = plan.trainings[step]
+    label, epochs = label_of(plan, training, seed), training.optim.epochs
+    announce(label, 0, 100 * epochs, "reading the data")
     task = place.task(seed)
+    steps = -(-len(task.splits.train) // training.optim.batch_size)
     warm = None
     if step:
         before = place.folder(plan, plan.trainings[step - 1], seed) / "model"
         warm = pretrained.load(before)[1]
-    label, epochs = f"{plan.attention} {training.name}, seed {seed}", training.optim.epochs
 
     def epoch(line: dict[str, Any]) -> None:
-        announce(label, 100 * line["epoch"], 100 * epochs, in_words(line, epochs))
+        speed = {"step_seconds": line["seconds"] / steps}
+        announce(label, 100 * line["epoch"], 100 * epochs, in_words(line | speed, epochs))
 
     def tick(line: dict[str, Any]) -> None:
         done = line["epoch"] - 1 + line["step"] / line["steps"]
         announce(label, round(100 * done), 100 * epochs, in_words(line, epochs))
 
-    announce(label, 0, 100 * epochs, "")
+    announce(label, 0, 100 * epochs, "starting")
     return Trainer(
         method=training.method,
         config=place.model(task),
@@ -98,12 +114,19 @@ def prepare(place: Place, plan: Plan, seed: int) -> Ready:
         calibrated = {name: value.to(model.device) for name, value in read_tensors(file)[0].items()}
         predictors.append(method.predictor(model, calibrated))
     predictor = method.combine(predictors) if isinstance(method, Ensemble) else predictors[0]
+    if task.reader is not None and not (folder / readers.FILE).exists():
+        task.reader.save(folder)
     note = folder / "run.json"
     if not note.exists():
         limit = threshold(predictor, task.splits.validation)
         about = {"method": method.id, "attention": plan.attention, "seed": seed, "threshold": limit}
         write_json(note, about | {"classes": list(task.class_names)})
-    return Ready(place, plan, seed, task, predictor, float(read_json(note)["threshold"]))
+    return Ready(place, plan, seed, task, predictor, _limit(read_json(note)["threshold"]))
+
+
+def _limit(saved: float | None) -> float:
+    """JSON knows no infinity."""
+    return float("inf") if saved is None else saved
 
 
 def trained(place: Place, plan: Plan, seed: int, task: Task) -> Transformer:
@@ -117,19 +140,38 @@ def trained(place: Place, plan: Plan, seed: int, task: Task) -> Transformer:
     return model.to(place.device).eval()
 
 
-def open_cell(directory: Path, *, data_dir: Path | None = None, device: str = "cpu") -> Ready:
-    """The method and seed that a cell's folder is about."""
+def cell_of(directory: Path, **options: Any) -> tuple[Place, Plan, int]:
+    """The place, the plan and the seed that a cell's folder is about."""
     if not (directory / "run.json").exists():
         raise CheckpointError(f"{directory} holds no run.json: it is not the folder of a trained method")
     about = read_json(directory / "run.json")
-    place = Place.at(directory.resolve().parents[1], data_dir=data_dir, device=device)
-    return prepare(place, plan(place.recipe, about["method"], about["attention"]), about["seed"])
+    place = Place.at(directory.resolve().parents[1], **options)
+    return place, plan(place.recipe, about["method"], about["attention"]), about["seed"]
 
 
-def assess(place: Place, plan: Plan, seed: int, announce: Announce = silent) -> None:
+def open_cell(directory: Path, *, data_dir: Path | None = None, device: str = "cpu") -> Ready:
+    """A finished cell with its data: to be tested."""
+    return prepare(*cell_of(directory, data_dir=data_dir, device=device))
+
+
+def open_trained(directory: Path, *, device: str = "cpu") -> Trained:
+    """A finished cell without its data: to predict for new inputs."""
+    place, plan, seed = cell_of(directory, device=device)
+    method, predictors = plan.method, []
+    for member in plan.members(seed):
+        folder = place.folder(plan, plan.trainings[-1], member) / "model"
+        model = Transformer.from_pretrained(folder).to(device)
+        saved = read_tensors(directory / f"calibrated-{member}.safetensors")[0]
+        predictors.append(method.predictor(model, {name: value.to(device) for name, value in saved.items()}))
+    predictor = method.combine(predictors) if isinstance(method, Ensemble) else predictors[0]
+    about = read_json(directory / "run.json")
+    return Trained(predictor, readers.load(directory), _limit(about["threshold"]), tuple(about["classes"]))
+
+
+def assess(place: Place, plan: Plan, seed: int, announce: Announce = silent, *, again: bool = False) -> None:
     """Examine a trained method once: `results.json` holds what it is worth, `timings.json` what it costs."""
     folder = place.cell(plan, seed)
-    if (folder / "results.json").exists():
+    if (folder / "results.json").exists() and not again:
         return
     label = f"{plan.attention} {plan.method.id}, seed {seed}"
 
@@ -174,6 +216,7 @@ def timings(ready: Ready) -> dict[str, Any]:
         "train_seconds": sum(seconds(log) for log in logs),
         "seconds_per_step": sum(line["seconds"] for line in lines) / max(1, steps * len(lines)),
         "predict_seconds_per_row": (time.monotonic() - started) / len(rows),
+        "peak_memory_bytes": max((line.get("peak_memory_bytes") or 0 for line in lines), default=0) or None,
     }
 
 

@@ -21,6 +21,7 @@ class Job:
     name: str
     work: Work
     needs: tuple[str, ...] = ()
+    alone: bool = False  # one process does it, also where several share a training
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class Executor(Protocol):
 
     slots: int  # jobs at a time
 
+    def ready(self, directory: Path, device: str) -> None:
+        """Make sure that jobs can write to this folder and use this device."""
+
     def submit(self, job: Job) -> "Future[None]":
         """Start a job."""
 
@@ -50,6 +54,9 @@ class Here:
 
     def __init__(self, announce: Announce) -> None:
         self.announce = announce
+
+    def ready(self, directory: Path, device: str) -> None:
+        """They can do what this process can."""
 
     def submit(self, job: Job) -> "Future[None]":
         """Run it now."""
@@ -79,11 +86,12 @@ def run_jobs(
     A failure is kept as a file in the folder `failed`; such a job is not tried again unless `retry`, and
     what depends on it waits. Everything else goes on.
     """
-    failures = {} if retry else {f.job: f for f in known_failures(failed)}
+    names = {job.name for job in jobs}
+    failures = {} if retry else {f.job: f for f in known_failures(failed) if f.job in names}
     for failure in failures.values():
         tell(f"{failure.job} failed before and is left alone: {failure.reason}")
     waiting = {job.name: job for job in jobs if job.name not in failures}
-    done: set[str] = {need for job in jobs for need in job.needs} - {job.name for job in jobs}
+    done: set[str] = {need for job in jobs for need in job.needs} - names
     running: dict[Future[None], Job] = {}
     while waiting or running:
         ready = [job for job in waiting.values() if set(job.needs) <= done]
@@ -107,8 +115,7 @@ def run_jobs(
     for name, job in waiting.items():
         lost = ", ".join(need for need in job.needs if need not in done)
         failures[name] = Failure(name, f"not run, because {lost} failed")
-    names = {job.name for job in jobs}
-    return [failure for failure in failures.values() if failure.job in names]
+    return list(failures.values())
 
 
 def known_failures(failed: Path) -> Iterable[Failure]:

@@ -8,7 +8,7 @@ from typing import Any
 from sgpa.errors import CheckpointError
 from sgpa.files import read_json, write_json
 from sgpa.models import ModelConfig
-from sgpa.recipes import Plan, Recipe, Training, find, override
+from sgpa.recipes import Plan, Recipe, Training, changed, find
 from sgpa.tasks import Task
 
 FREE = ("seeds", "methods", "ensembles")  # may change between calls: they only say how many cells there are
@@ -27,7 +27,7 @@ class Place:
     @staticmethod
     def of(name: str, directory: Path, settings: Sequence[str] = (), **options: Any) -> "Place":
         """The place of a recipe with overrides."""
-        return Place(override(find(name), settings), directory, tuple(settings), **options)
+        return Place(changed(find(name), settings), directory, tuple(settings), **options)
 
     @staticmethod
     def at(directory: Path, **options: Any) -> "Place":

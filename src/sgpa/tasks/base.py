@@ -11,6 +11,7 @@ from torch import Tensor
 from sgpa.data import Dataset, Splits
 from sgpa.evaluation import Outside
 from sgpa.models.config.embedding import EmbeddingConfig
+from sgpa.readers import Reader
 from sgpa.types import Inputs
 
 
@@ -31,6 +32,7 @@ class Task:
     sizes: Mapping[str, int] = field(default_factory=dict)  # fields of the embedding that the data decides
     embedding: EmbeddingConfig | None = None  # in place of the recipe's, where inputs are of another kind
     class_names: tuple[str, ...] = ()  # empty where numbers are predicted
+    reader: Reader | None = None  # how its models read new inputs
     shifts: Mapping[str, Callable[[], Dataset]] = field(default_factory=dict)
     outside: Mapping[str, Callable[[], Outside]] = field(default_factory=dict)
     examples: Callable[[], list[Example]] | None = None

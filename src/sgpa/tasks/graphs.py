@@ -6,6 +6,7 @@ from pathlib import Path
 from sgpa.data.graphs import IDENTIFIERS, zinc, zinc_complement
 from sgpa.errors import check_fields
 from sgpa.evaluation import Outside
+from sgpa.readers import MoleculeReader
 from sgpa.tasks.base import Task
 
 
@@ -45,4 +46,9 @@ class ZincConfig:
             )
             return Outside(graphs)
 
-        return Task(found.splits, found.sizes, outside={"zinc-ood": complements}, note=found.note)
+        names = found.vocabulary
+        reader = MoleculeReader(
+            atoms=names.atoms, bonds=names.bonds, identifiers=self.identifiers, width=self.width
+        )
+        outside = {"zinc-ood": complements}
+        return Task(found.splits, found.sizes, reader=reader, outside=outside, note=found.note)

@@ -7,13 +7,24 @@ from pathlib import Path
 from torch import Tensor
 
 from sgpa.data import Dataset, digits
-from sgpa.data.vision import CLASSES, OUTSIDE, PAPER_OUTSIDE_ROWS, cifar, outside
+from sgpa.data.vision import OUTSIDE, PAPER_OUTSIDE_ROWS, SIZE, cifar, outside
 from sgpa.errors import check_fields
 from sgpa.evaluation import Outside
+from sgpa.readers import ImageReader
 from sgpa.tasks.base import Example, Task
 
 SPLITS = ("fixed", "per-seed")
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CIFAR100 = """
+    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly
+    camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup
+    dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower
+    leopard lion lizard lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid
+    otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray
+    road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar
+    sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle
+    wardrobe whale willow_tree wolf woman worm
+""".split()  # noqa: SIM905
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +49,14 @@ class DigitsConfig:
         foreign = {"photo-patches": lambda: Outside(digits.photo_patches())}
         names = tuple(str(digit) for digit in range(10))
         examples = partial(_examples, splits.test)
-        return Task(splits, class_names=names, shifts=shifts, outside=foreign, examples=examples)
+        return Task(
+            splits,
+            class_names=names,
+            reader=ImageReader(size=8, grey=True),
+            shifts=shifts,
+            outside=foreign,
+            examples=examples,
+        )
 
 
 def _examples(test: Dataset) -> list[Example]:
@@ -92,8 +110,9 @@ class CifarConfig:
         split_seed = 0 if self.split == "fixed" else seed
         splits = cifar(self.name, augment=self.augment, data_dir=data_dir, split_seed=split_seed)
         foreign = {name.replace("_", ""): partial(_foreign, name, data_dir) for name in OUTSIDE[self.name]}
-        names = CIFAR10 if self.name == "cifar10" else tuple(str(i) for i in range(CLASSES[self.name]))
-        return Task(splits, class_names=names, outside=foreign, corrupted=True)
+        names = CIFAR10 if self.name == "cifar10" else tuple(CIFAR100)
+        reader = ImageReader(size=SIZE)
+        return Task(splits, class_names=names, reader=reader, outside=foreign, corrupted=True)
 
 
 def _foreign(name: str, data_dir: Path | None) -> Outside:

@@ -1,6 +1,6 @@
 """Texts: IMDB reviews and the sentences of CoLA."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sgpa.data.sources import cache_dir
@@ -9,6 +9,7 @@ from sgpa.data.words import COLA_TRAIN, Features, cola
 from sgpa.errors import InputError, check_fields
 from sgpa.models import TokenConfig
 from sgpa.models.elmo import ElmoModel
+from sgpa.readers import TextReader, WordReader
 from sgpa.tasks.base import Task
 
 
@@ -21,11 +22,13 @@ class ImdbConfig:
 
     dataset = "imdb"
     augmentation = ""
+    per_seed = True  # split and tokenizer
 
     def load(self, seed: int, data_dir: Path | None = None) -> Task:
         """35,000 / 5,000 / 10,000 reviews."""
         found = imdb(seed, data_dir=data_dir, vocabulary=self.vocabulary, max_tokens=self.max_tokens)
-        return Task(found.splits, found.embedding, class_names=found.class_names)
+        reader = TextReader(tokenizer=found.tokenizer, max_tokens=self.max_tokens)
+        return Task(found.splits, found.embedding, class_names=found.class_names, reader=reader)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +46,7 @@ class ColaConfig:
 
     dataset = "cola"
     augmentation = ""
+    per_seed = True  # split and vocabulary
 
     def __post_init__(self) -> None:
         check_fields(
@@ -60,15 +64,24 @@ class ColaConfig:
         features: Features | None = None if model is None else model.features
         splits, names = found.splits(features), found.class_names
         shifts = {"cola-ood": lambda: found.dataset(found.ood, features)}
+        reader = WordReader(
+            words=found.vocabulary.words,
+            max_words=found.embedding["max_tokens"],
+            language_model=None if model is None else str(self._folder().resolve()),
+        )
+        common = Task(splits, class_names=names, reader=reader, shifts=shifts)
         if model is None:
-            return Task(splits, embedding=TokenConfig(**found.embedding), class_names=names, shifts=shifts)
+            return replace(common, embedding=TokenConfig(**found.embedding))
         sizes = found.embedding | {"features": 2 * model.config.width, "layers": model.layers}
-        return Task(splits, sizes, class_names=names, shifts=shifts)
+        return replace(common, sizes=sizes)
+
+    def _folder(self) -> Path:
+        return language_model_dir() if self.language_model == "imdb" else Path(self.language_model)
 
     def _model(self) -> ElmoModel | None:
         if self.language_model == "none":
             return None
-        folder = language_model_dir() if self.language_model == "imdb" else Path(self.language_model)
+        folder = self._folder()
         if not (folder / "elmo.json").exists():
             raise InputError(
                 f"cola: no language model in {folder}; train one with `sgpa data language-model`, or learn "

@@ -56,6 +56,12 @@ class Fit:
         """Maximum likelihood all the way."""
         return self._train("mle", point(sgpa_attention(config)), data, config, self.epochs)
 
+    def split(self, data: Dataset) -> tuple[Dataset, Dataset]:
+        """Rows to train on, and rows held out to pick the epoch."""
+        order = torch.randperm(len(data), generator=torch.Generator().manual_seed(self.seed))
+        held_out = max(1, round(self.validation * len(order)))
+        return data[order[held_out:]], data[order[:held_out]]
+
     def _train(
         self,
         name: str,
@@ -65,8 +71,7 @@ class Fit:
         epochs: int,
         warm: dict[str, Tensor] | None = None,
     ) -> Transformer:
-        order = torch.randperm(len(data), generator=torch.Generator().manual_seed(self.seed))
-        held_out = max(1, round(self.validation * len(order)))
+        train, validation = self.split(data)
         return Trainer(
             method=method,
             config=config,
@@ -77,8 +82,8 @@ class Fit:
                 final_lr=self.lr / 50,
                 select_every=max(1, epochs // 20),
             ),
-            train=data[order[held_out:]],
-            validation=data[order[:held_out]],
+            train=train,
+            validation=validation,
             seed=self.seed,
             directory=None if self.directory is None else self.directory / name,
             warm=warm,

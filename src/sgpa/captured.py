@@ -1,0 +1,166 @@
+"""A training step recorded once as a CUDA graph and replayed: nothing is launched from Python any more.
+
+At the paper's sizes a step is hundreds of small operations whose launch takes longer than their work. The
+recorded step gives the numbers of the plain one: learning rate and moment of training are read from tensors,
+random numbers go on from each member's generator.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sgpa.errors import NumericalError
+from sgpa.linalg import unchecked
+from sgpa.models import PatchConfig
+from sgpa.noise import Draw, Playback, source
+from sgpa.objectives import Progress
+from sgpa.stepping import LossOf, Member, Moment, Stacked, Step, images
+from sgpa.types import Batch
+
+TOLERATED = 5  # steps of an epoch whose loss may fail to be finite
+WARM_UP = 3  # plain steps before the recording: libraries choose their algorithms there
+
+log = logging.getLogger(__name__)
+
+
+class Captured(Stacked):
+    """Stacked models whose step is recorded. Batches of another shape than the first take the plain way.
+
+    A step whose loss or gradient is not finite changes nothing; `skipped` counts such steps.
+    """
+
+    graph: torch.cuda.CUDAGraph | None = None
+    shape: tuple[int, ...] | None = None
+    failed = False
+    steps = 0
+
+    def __enter__(self) -> "Captured":
+        if not hasattr(self, "stacked"):
+            super().__enter__()
+            for group in self.optimiser.param_groups:
+                group["capturable"] = True
+            self.lr, self.fraction = (torch.zeros((), device=self.device) for _ in range(2))
+            self.skipped = torch.zeros((), device=self.device)
+        for member, generator in zip(self.members, self.generators, strict=True):
+            generator.set_state(member.random[self.device.type])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.publish()
+        skipped, self.skipped = int(self.skipped), self.skipped.zero_()
+        if skipped > TOLERATED:
+            raise NumericalError(
+                f"{skipped} steps of an epoch had a loss or gradient that is not finite; lower the learning "
+                "rate or set clip; the last checkpoint is kept"
+            )
+        if skipped:
+            log.warning("%d steps were skipped: their loss or gradient was not finite", skipped)
+
+    def close(self) -> None:
+        """Give every member tensors of its own again."""
+        super().__exit__()
+
+    def step(self, batches: Sequence[Batch], moment: Moment) -> Step:
+        """One step of every member on its own batch."""
+        shape = tuple(images(batches[0].inputs).shape)
+        self.shape = self.shape or shape
+        self.steps += 1
+        if self.failed or self.steps <= WARM_UP or shape != self.shape:
+            return super().step(batches, moment)
+        if self.graph is None:
+            self._record(batches, moment, shape)
+            if self.graph is None:
+                return super().step(batches, moment)
+        self._load(batches, moment)
+        self.graph.replay()
+        return Step(self.parts.clone(), self.weights[0], self.weights[1])
+
+    def _load(self, batches: Sequence[Batch], moment: Moment) -> None:
+        """Put what changes from step to step where the recording reads it."""
+        torch.stack([images(batch.inputs) for batch in batches], out=self.inputs)
+        torch.stack([batch.targets for batch in batches], out=self.targets)
+        self.lr.fill_(moment.lr)
+        self.fraction.fill_(moment.progress.fraction)
+
+    def _record(self, batches: Sequence[Batch], moment: Moment, shape: tuple[int, ...]) -> None:
+        self.inputs = torch.stack([images(batch.inputs) for batch in batches])
+        self.targets = torch.stack([batch.targets for batch in batches])
+        if shape not in self.draws:
+            self.draws[shape] = self._rehearse(batches[0], moment.progress)
+        self.parts = torch.zeros(len(self.members), 3, device=self.device)
+        self.weights = torch.zeros(2, device=self.device)
+        if not self._recordable(batches[0], moment.progress.dataset_size):
+            self.failed = True
+            return
+        states = [generator.get_state() for generator in self.generators]
+        graph = torch.cuda.CUDAGraph()
+        for generator in self.generators:
+            graph.register_generator_state(generator)
+        self.optimiser.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph):
+            self._body(self.draws[shape], moment.progress.dataset_size)
+        self.graph = graph
+        self.optimiser.zero_grad(set_to_none=True)
+        del self.optimiser.found_inf  # type: ignore[attr-defined]
+        for generator, state in zip(self.generators, states, strict=True):
+            generator.set_state(state)
+
+    def _recordable(self, batch: Batch, rows: int) -> bool:
+        """Whether the loss runs through without the processor waiting for a value, in a rehearsal."""
+        mode = torch.cuda.get_sync_debug_mode()
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            with unchecked():
+                self._rehearse(batch, Progress(self.fraction, rows))
+        except (RuntimeError, TypeError) as error:
+            reason = str(error).splitlines()[0]
+            log.warning("the training step cannot be recorded and takes the slower, plain way: %s", reason)
+            return False
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+        return True
+
+    def _body(self, draws: list[Draw], rows: int) -> None:
+        """Draw, pass, update: all that is recorded."""
+        numbers = [
+            torch.empty((len(self.members), *draw.shape), dtype=draw.dtype, device=draw.device)
+            for draw in draws
+        ]
+        for e, generator in enumerate(self.generators):
+            for draw, into in zip(draws, numbers, strict=True):
+                draw.into(into[e], generator)
+        module = LossOf(self.method, self.members[0].model, Progress(self.fraction, rows))
+
+        def losses(state: dict[str, Tensor], x: Tensor, y: Tensor, drawn: list[Tensor]) -> Tensor:
+            with source(Playback(drawn)):
+                return torch.func.functional_call(module, state, (x, y))
+
+        with unchecked():
+            parts = torch.vmap(losses)(
+                {f"model.{name}": value for name, value in self.stacked.items()},
+                self.inputs,
+                self.targets,
+                numbers,
+            )  # [E, 4]
+        parts[:, 3].sum().backward()
+        norm = self._norm()  # [E]
+        bad = (~torch.isfinite(parts[:, 3].detach() + norm)).any().float()
+        if self.optim.clip is not None:
+            self._clip(norm)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.lr
+        self.optimiser.found_inf = bad  # type: ignore[attr-defined]
+        self.optimiser.step()
+        self.skipped += bad
+        self.parts.copy_(parts.detach()[:, :3])
+        for into, weight in zip(self.weights, module.weights, strict=True):
+            into.copy_(weight) if isinstance(weight, Tensor) else into.fill_(weight)
+
+
+def can_capture(members: Sequence[Member]) -> bool:
+    """Whether a step can be recorded: on a GPU, where all sequences have one length, as images do."""
+    model = members[0].model
+    return model.device.type == "cuda" and isinstance(model.config.embedding, PatchConfig)

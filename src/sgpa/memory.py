@@ -1,0 +1,28 @@
+"""How much memory a piece of work takes at most: of the GPU, or of the process where there is none."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def forget_peak(device: str) -> None:
+    """Start counting anew."""
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    with suppress(OSError):  # not on every system; the peak of the whole process is then reported
+        RESET.write_text("5")
+
+
+def peak(device: str) -> int | None:
+    """Bytes at most since then; None where the system does not tell."""
+    if device.startswith("cuda"):
+        return torch.cuda.max_memory_allocated(device)
+    with suppress(OSError, ValueError):
+        for line in STATUS.read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return None

@@ -1,0 +1,120 @@
+"""Several runs as one: the cells of a benchmark, trained apart, on one page."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sgpa.errors import InputError
+from sgpa.report.tables import tasks
+
+CELL = ("dataset", "augmentation", "attention", "method", "seed")
+RECORD = (*CELL, "evaluation", "shift", "metric")
+CURVE = (*CELL, "kind", "shift")
+TIMING = CELL
+
+Results = Mapping[str, Any]
+
+
+def check(results: Results) -> None:
+    """Raise unless these are results this version reads."""
+    if results.get("schema") != 1:
+        raise InputError(f"results have schema {results.get('schema')!r}; this version reads schema 1")
+    if not results.get("records"):
+        raise InputError("results hold no records; evaluate a trained model first")
+
+
+def merge(results: Sequence[Results]) -> dict[str, Any]:
+    """One results dict that holds the records, curves and timings of all of them.
+
+    The title and the summary are the first ones given. Runs may measure different things about the same
+    cell (data set, augmentation, attention, method and seed) but not the same thing twice, and where
+    several say what their data was (`run["data"]`, by data set), they must agree.
+
+    >>> runs = [json.loads(path.read_text()) for path in paths]  # doctest: +SKIP
+    >>> write_report(merge(runs), Path("runs/benchmark"))  # doctest: +SKIP
+    """
+    if not results:
+        raise InputError("there are no results to merge; give at least one")
+    for each in results:
+        check(each)
+    data = _same_data(results)
+    records = _apart([each["records"] for each in results], RECORD, "metric")
+    curves = _apart([each.get("curves") or [] for each in results], CURVE, "kind")
+    times = _apart([timings(each) for each in results], TIMING, "")
+    run = _runs([each.get("run") or {} for each in results])
+    return {
+        "schema": 1,
+        "title": next((each["title"] for each in results if each.get("title")), ""),
+        "summary": next((each["summary"] for each in results if each.get("summary")), ""),
+        "records": records,
+        "curves": curves,
+        "run": run | ({"data": data} if data else {}) | ({"timings": times} if times else {}),
+    }
+
+
+def _key(item: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
+    """What an item measures; an absent text, null and 'none' are the same as the empty one."""
+    return tuple("" if item.get(name) in (None, "none") else item[name] for name in names)
+
+
+def _apart(
+    parts: Sequence[Sequence[Mapping[str, Any]]], names: Sequence[str], what: str
+) -> list[Mapping[str, Any]]:
+    """All items in order; an item that two runs both hold is named."""
+    seen: dict[tuple[Any, ...], int] = {}
+    for number, items in enumerate(parts, start=1):
+        for item in items:
+            first = seen.setdefault(_key(item, names), number)
+            if first != number:
+                cell = ", ".join(f"{name} {item[name]}" for name in CELL if item.get(name) not in (None, ""))
+                detail = f" ({item[what]}{_under(item)})" if what else ""
+                raise InputError(
+                    f"results {first} and {number} both hold {cell}{detail}; merge every cell once"
+                )
+    return [item for items in parts for item in items]
+
+
+def _under(item: Mapping[str, Any]) -> str:
+    return f" under {item['shift']}" if item.get("shift") else ""
+
+
+def timings(results: Results) -> list[dict[str, Any]]:
+    """Timings with their task: that of the records where a run has only one."""
+    given = (results.get("run") or {}).get("timings") or []
+    found = tasks(results["records"])
+    if len(found) > 1 and any("dataset" not in timing for timing in given):
+        raise InputError("a timing lacks its dataset, and the run has several; give each timing a dataset")
+    return [{"dataset": found[0][0], "augmentation": found[0][1], **timing} for timing in given]
+
+
+def _same_data(results: Sequence[Results]) -> dict[str, Any]:
+    """The fingerprints of all data sets; two that disagree make results that cannot be compared."""
+    found: dict[str, Any] = {}
+    for number, each in enumerate(results, start=1):
+        for dataset, mark in ((each.get("run") or {}).get("data") or {}).items():
+            marks = mark if isinstance(mark, Mapping) else {"": mark}
+            known = found.setdefault(dataset, {})
+            for part, value in marks.items():
+                if known.setdefault(part, value) != value:
+                    where = f"{dataset} ({part})" if part else dataset
+                    raise InputError(
+                        f"results {number} were made from other data than those before: {where} is {value}, "
+                        f"before it was {known[part]}; evaluate all methods on the same data"
+                    )
+    return {dataset: known[""] if list(known) == [""] else known for dataset, known in found.items()}
+
+
+def _runs(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Facts of all runs: once where they agree, as a list of the distinct ones where they do not."""
+    merged: dict[str, Any] = {}
+    for name in dict.fromkeys(name for run in runs for name in run if name not in ("data", "timings")):
+        given = [run[name] for run in runs if run.get(name)]
+        if name == "seconds":  # by method: joined, unless two runs trained the same one
+            methods = [method for seconds in given for method in seconds]
+            if len(methods) == len(set(methods)):
+                merged[name] = {method: s for seconds in given for method, s in seconds.items()}
+            continue
+        distinct = list({json.dumps(fact, sort_keys=True, default=str): fact for fact in given}.values())
+        if distinct:
+            merged[name] = distinct[0] if len(distinct) == 1 else distinct
+    return merged

@@ -1,0 +1,199 @@
+"""Tables as Markdown, HTML and for a terminal: the best of a column is bold, a missing cell a dash."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+from rich.markup import escape as rich_escape
+from rich.table import Table as RichTable
+
+from sgpa.report.names import METHODS, Key, attention_name, labels, metric, sentence_case
+from sgpa.report.tables import Cell, Column, Place, Published, Table
+
+MISSING = "–"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of plain words: the first column names the row.
+
+    A row of one cell is a heading for those below; what follows a line break in a cell is a side note.
+    """
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def _parts(cells: Mapping[Place, Cell], row: Key, column: Column, *, signed: bool = False) -> tuple[str, str]:
+    """Value and '± error' as printed, each possibly empty."""
+    cell = cells.get((row, column))
+    if cell is None:
+        return "", ""
+    shape = metric(column.metric)
+    doubt = "?" if isinstance(cell, Published) and cell.doubtful else ""
+    sign = "+" if signed and cell.mean > 0 else ""
+    value = sign + shape.text(cell.mean).replace("-", "−") + doubt
+    return value, "" if cell.error is None else f"± {shape.text(cell.error)}"
+
+
+# Markdown
+
+
+def to_markdown(table: Table | Grid) -> str:
+    """A Markdown table, numbers aligned right; a row of published values under each row that has any."""
+    if isinstance(table, Grid):
+        width = len(table.head)
+        whole = [row if len(row) > 1 else (f"**{row[0]}**", *[""] * (width - 1)) for row in table.rows]
+        return _lines(table.head, whole, right=False)
+    names = labels(table.rows)
+    best = {column: table.best(column) for column in table.columns}
+
+    def show(row: Key, column: Column) -> str:
+        value, error = _parts(table.cells, row, column, signed=table.signed)
+        value = f"**{value}**" if row in best[column] else value
+        return " ".join(filter(None, (value, error, table.marks.get((row, column))))) or MISSING
+
+    def published(row: Key, column: Column) -> str:
+        return " ".join(filter(None, _parts(table.paper, row, column))) or MISSING
+
+    body = []
+    for row in table.rows:
+        body.append((names[row], *(show(row, column) for column in table.columns)))
+        if any((row, column) in table.paper for column in table.columns):
+            body.append(("*paper*", *(published(row, column) for column in table.columns)))
+    return _lines(("Method", *(column.title for column in table.columns)), body, right=True)
+
+
+def _lines(head: Iterable[str], rows: Iterable[Iterable[str]], *, right: bool) -> str:
+    def line(cells: Iterable[str]) -> str:
+        return "| " + " | ".join(_plain(cell) for cell in cells) + " |"
+
+    head = list(head)
+    rule = line([":--", *["--:" if right else ":--"] * (len(head) - 1)])
+    return "\n".join([line(head), rule, *map(line, rows)]) + "\n"
+
+
+def _plain(text: str) -> str:
+    """Marks of significance keep their star; a bar would start a new cell."""
+    return re.sub(r" \*$", r" \\*", text).replace("|", "\\|").replace("\n", "; ")
+
+
+# Terminal
+
+
+def to_rich(table: Table, title: str | None = None) -> RichTable:
+    """The same table for a terminal, which is narrow: a line per metric and a column per method."""
+    names = labels(table.rows)
+    shown = RichTable(title=title, title_justify="left")
+    for heading in ("", "", *names.values()):
+        shown.add_column(rich_escape(heading), justify="right" if heading else "left")
+    group = None
+    for column in table.columns:
+        best = table.best(column)
+        texts = []
+        for row in table.rows:
+            value, error = _parts(table.cells, row, column, signed=table.signed)
+            value = f"[bold]{value}[/bold]" if row in best else value
+            texts.append(" ".join(filter(None, (value, f"[dim]{error}[/dim]" if error else ""))) or MISSING)
+        if column.group != group and group is not None:
+            shown.add_section()
+        heading = "" if column.group == group else rich_escape(column.group)
+        shown.add_row(heading, rich_escape(column.heading), *texts)
+        group = column.group
+    return shown
+
+
+# HTML: header and body rows; the page supplies <table> and caption. Every text is escaped.
+
+
+def to_html(table: Table | Grid) -> Markup:
+    """`<thead>` and `<tbody>`; rows of several attentions stand under a heading each."""
+    if isinstance(table, Grid):
+        return _grid_html(table)
+    edge = _edges(table)
+    best = {column: table.best(column) for column in table.columns}
+    several = len({attention for attention, _ in table.rows}) > 1
+    body, shown = "", None
+    for row in table.rows:
+        attention, method = row
+        if several and attention != shown:
+            title = sentence_case(attention_name(attention))
+            body += (
+                f'<tr class="kind"><th colspan="{len(edge) + 1}" scope="rowgroup">{escape(title)}</th></tr>'
+            )
+            shown = attention
+        body += f'<tr><th scope="row">{escape(METHODS.get(method, method))}</th>'
+        for at, column in zip(edge, table.columns, strict=True):
+            body += f"<td{at}>{_cell_html(table, row, column, row in best[column])}</td>"
+        body += "</tr>"
+    return Markup(f"<thead>{_head_html(table, edge)}</thead><tbody>{body}</tbody>")
+
+
+def _cell_html(table: Table, row: Key, column: Column, best: bool) -> str:
+    value, error = _parts(table.cells, row, column, signed=table.signed)
+    mark = escape(table.marks.get((row, column), ""))
+    text = f"<strong>{value}</strong>" if best else value or MISSING
+    text += f"<sup>{mark}</sup>" if mark else ""
+    text += f' <span class="error">{error}</span>' if error else ""
+    published, _ = _parts(table.paper, row, column)
+    return text + (f' <span class="paper">paper {published}</span>' if published else "")
+
+
+def _groups(table: Table) -> list[tuple[str, int]]:
+    """Runs of neighbouring columns under one group title."""
+    found: list[tuple[str, int]] = []
+    for column in table.columns:
+        if found and found[-1][0] == column.group:
+            found[-1] = (column.group, found[-1][1] + 1)
+        else:
+            found.append((column.group, 1))
+    return found
+
+
+def _edges(table: Table) -> list[str]:
+    """The class of each column: a rule where a group starts."""
+    starts, place = set(), 0
+    for _, size in _groups(table)[:-1]:
+        starts.add(place := place + size)
+    return [' class="edge"' if i in starts else "" for i in range(len(table.columns))]
+
+
+def _head_html(table: Table, edge: list[str]) -> str:
+    groups = _groups(table)
+    grouped = any(title for title, _ in groups)
+    first = f'<th scope="col"{" rowspan=2" if grouped else ""}>Method</th>'
+    heads = "".join(
+        f'<th scope="col"{at}>{escape(_tied_arrow(column.heading))}</th>'
+        for at, column in zip(edge, table.columns, strict=True)
+    )
+    if not grouped:
+        return f"<tr>{first}{heads}</tr>"
+    spans = "".join(
+        f'<th scope="colgroup" colspan="{size}"{" class=edge" if i else ""}>{escape(title)}</th>'
+        for i, (title, size) in enumerate(groups)
+    )
+    return f'<tr class="groups">{first}{spans}</tr><tr>{heads}</tr>'
+
+
+def _tied_arrow(heading: str) -> str:
+    """The heading with its arrow kept on the line of the last word."""
+    return re.sub(r" (?=[↑↓]$)", "\N{NO-BREAK SPACE}", heading)
+
+
+def _grid_html(grid: Grid) -> Markup:
+    head = "".join(f'<th scope="col">{escape(_tied_arrow(text))}</th>' for text in grid.head)
+    body = ""
+    for first, *rest in grid.rows:
+        if not rest:
+            body += (
+                f'<tr class="kind"><th colspan="{len(grid.head)}" scope="rowgroup">{escape(first)}</th></tr>'
+            )
+            continue
+        body += f'<tr><th scope="row">{escape(first)}</th>'
+        for text in rest:
+            main, _, note = text.partition("\n")
+            side = f'<span class="paper">{escape(note)}</span>' if note else ""
+            body += f"<td>{escape(main) or MISSING}{side}</td>"
+        body += "</tr>"
+    return Markup(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>")

@@ -1,0 +1,125 @@
+"""Two processes under torchrun, each with half of every batch, give what one process gives."""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from parallel_runs import CASES, STOPPED
+
+from sgpa.files import read_tensors
+from sgpa.logs import read_log
+from sgpa.models import Transformer
+from sgpa.noise import Shard, bernoulli, normal, sharded, source
+from sgpa.parallel import share
+
+pytestmark = pytest.mark.skipif(
+    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+    reason="this torch has no gloo, which processes talk through on a CPU",
+)
+HERE = Path(__file__).parent
+
+
+def torchrun(*command, seconds=120):
+    """Start two processes and wait for them."""
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node",
+        "2",
+        "--standalone",
+        *command,
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        launch, capture_output=True, text=True, timeout=seconds, env=environment, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parallel")
+    finished = torchrun(str(HERE / "parallel_runs.py"), "all", str(folder))
+    assert finished.returncode == 0, finished.stderr
+    return folder
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_give_what_one_gives(done, tmp_path, name):
+    alone = replace(CASES[name](), directory=tmp_path).fit().state_dict()
+    shared, _ = read_tensors(done / name / "model" / "model.safetensors")
+    other = torch.load(done / name / "other.pt")
+    for key, value in alone.items():
+        assert torch.allclose(shared[key], value, atol=1e-5, rtol=1e-4), key
+        assert torch.equal(shared[key], other[key]), key
+    for a, b in zip(read_log(done / name / "log.jsonl"), read_log(tmp_path / "log.jsonl"), strict=True):
+        assert a.keys() == b.keys()
+        for key in ("epoch", "nll", "kl_g", "kl_a", "loss", "lr", "weight_g", "weight_a"):
+            assert a[key] == pytest.approx(b[key], rel=1e-4, abs=1e-5), key
+        for key, value in a.get("validation", {}).items():
+            assert value == pytest.approx(b["validation"][key], rel=1e-3), key
+
+
+def test_what_one_process_cannot_do_is_said_by_all(done):
+    for rank in (0, 1):
+        assert (done / f"error-{rank}.txt").read_text() == "this share cannot be factorised"
+
+
+def test_a_process_that_breaks_down_ends_the_other_and_the_run_can_go_on(done, tmp_path):
+    started = time.monotonic()
+    broken = torchrun(str(HERE / "parallel_runs.py"), "break down", str(tmp_path))
+    assert broken.returncode != 0
+    assert "this process is gone" in broken.stderr
+    assert time.monotonic() - started < 60
+    assert (tmp_path / "checkpoint.safetensors").exists()
+    assert not (tmp_path / "model").exists()
+    assert torchrun(str(HERE / "parallel_runs.py"), "go on", str(tmp_path)).returncode == 0
+    whole, cut = (
+        read_tensors(folder / "model" / "model.safetensors")[0] for folder in (done / STOPPED, tmp_path)
+    )
+    assert all(torch.equal(whole[key], cut[key]) for key in whole)
+
+
+def test_shares_cover_every_row_once_and_nobody_is_left_without():
+    for rows in (1, 2, 5, 8):
+        for world in (1, 2, 3, 7):
+            shares = [share(rows, rank, world) for rank in range(world)]
+            assert sum(count for _, count in shares) == rows
+            counted = [i for shard, count in shares if count for i in range(shard.start, shard.stop)]
+            assert counted == list(range(rows))
+            assert all(shard.stop > shard.start for shard, _ in shares)
+
+
+@pytest.mark.parametrize(("shape", "rows"), [((6, 2), 0), ((4, 6, 2), 1), ((12, 3), 0), ((3, 2), None)])
+def test_a_shard_hands_out_the_numbers_of_its_rows(shape, rows):
+    like = torch.zeros(())
+    torch.manual_seed(0)
+    whole = [normal(shape, like, rows=rows), bernoulli(0.4, shape, like, rows=rows), torch.rand(1)]
+    for start, stop in ((0, 2), (2, 3), (3, 6)):
+        size = list(shape)
+        if rows is not None:
+            size[rows] = size[rows] // 6 * (stop - start)
+        torch.manual_seed(0)
+        with source(Shard(start, stop, 6)):
+            assert sharded()
+            found = [normal(size, like, rows=rows), bernoulli(0.4, size, like, rows=rows), torch.rand(1)]
+        for a, b in zip(found[:2], whole[:2], strict=True):
+            if rows is not None:
+                b = b.unflatten(rows, (-1, 6)).narrow(rows + 1, start, stop - start).flatten(rows, rows + 1)
+            assert torch.equal(a, b)
+        assert torch.equal(found[2], whole[2])  # all generators have moved on alike
+    assert not sharded()
+
+
+def test_a_share_keeps_the_padding_of_the_whole_batch():
+    model = Transformer(CASES["sdp-mle on texts"]().config)
+    ids = torch.tensor([[1, 2, 3, 4, 0, 0], [5, 6, 0, 0, 0, 0]])
+    assert model.trimmed(ids).shape == (2, 4)
+    assert model.embedding(ids[1:])[0].shape[1] == 2
+    with source(Shard(1, 2, 2)):
+        assert model.embedding(model.trimmed(ids[1:, :4]))[0].shape[1] == 4
