@@ -11,14 +11,14 @@ $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed: install one, or say make PYTHON=/path/to/python"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt "setuptools" "torch"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[dev,graph,elmo,cluster]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[dev,graph,elmo,cluster,fused]"
 	touch $@
 
 demo: $(READY)  ## train, evaluate and report on embedded digits (about 3 minutes on two cores)
 	$(BIN)/sgpa demo --out runs/demo
 
 test: $(READY) lint  ## all checks: exactly what the continuous integration runs
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -1,5 +1,6 @@
-"""Small trainings for test_distributed.py, which starts this file under torchrun: parallel_runs.py WHAT FOLDER."""
+"""Small trainings for test_distributed.py, which torchrun starts as: parallel_runs.py WHAT FOLDER."""
 
+import json
 import os
 import sys
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ from sgpa.models import (
     WordsConfig,
 )
 from sgpa.optim import OptimConfig
+from sgpa.recipes import plan_of, plans
+from sgpa.runner import Place, benchmark
 from sgpa.training import Trainer
 from sgpa.types import Graphs, Words
 
@@ -132,9 +135,23 @@ class Failing(Mle):
     """A method whose second process cannot go on."""
 
     def loss(self, model, batch, progress):
-        if os.environ["RANK"] == "1" and progress.fraction > 0.3:
+        if os.environ.get("RANK", "1") == "1" and progress.fraction > 0.3:
             raise NumericalError("this share cannot be factorised")
         return super().loss(model, batch, progress)
+
+
+TINY = [
+    *("optim.epochs=2", "warm.epochs=2", "after.epochs=2", "task.train=65", "model.depth=1", "model.width=8"),
+    *("model.heads=2", "examination.rows=20", "examination.foreign_rows=20"),
+]
+
+
+def grid(folder: Path):
+    """Three methods side by side, one of which cannot be trained."""
+    place = Place.of("digits", folder, TINY)
+    rows = plans(place.recipe, ("mle", "sgpa"))
+    broken = plan_of(Failing(), replace(place.recipe.optim, epochs=3), "broken")
+    return benchmark(place, [broken, *rows], seeds=1, announce=lambda *_: None)
 
 
 def break_down(*_):
@@ -148,6 +165,9 @@ def run(what: str, folder: Path) -> None:
             trainer(Failing(), images()).fit()
         except NumericalError as error:  # raised in every process, so that all can go on
             (folder / f"error-{os.environ['RANK']}.txt").write_text(str(error))
+        outcome = grid(folder / "grid")
+        told = {failure.job: failure.reason for failure in outcome.failures}
+        (folder / f"grid-{os.environ['RANK']}.json").write_text(json.dumps([outcome.results, told]))
         for name, make in CASES.items():
             model = replace(make(), directory=folder / name).fit()
             if os.environ["RANK"] == "1":

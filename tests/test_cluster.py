@@ -15,6 +15,7 @@ from sgpa.runner import Job, Place, benchmark, cluster, run_jobs
 from sgpa.runner.cluster import Cluster
 
 ray = pytest.importorskip("ray", reason="needs the extra `cluster`")
+pytestmark = pytest.mark.xdist_group("ray")  # all in one process of the tests: they share a cluster
 TINY = [
     *("optim.epochs=3", "warm.epochs=40", "after.epochs=2", "warm.select_every=1", "task.train=100"),
     *("model.depth=1", "model.width=16", "examination.rows=50", "examination.foreign_rows=50"),

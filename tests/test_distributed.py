@@ -1,5 +1,6 @@
 """Two processes under torchrun, each with half of every batch, give what one process gives."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,18 +10,23 @@ from pathlib import Path
 
 import pytest
 import torch
-from parallel_runs import CASES, STOPPED
 
+from parallel_runs import CASES, STOPPED, TINY, grid
 from sgpa.files import read_tensors
 from sgpa.logs import read_log
 from sgpa.models import Transformer
 from sgpa.noise import Shard, bernoulli, normal, sharded, source
 from sgpa.parallel import share
+from sgpa.recipes import plan
+from sgpa.runner import Place, cells
 
-pytestmark = pytest.mark.skipif(
-    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
-    reason="this torch has no gloo, which processes talk through on a CPU",
-)
+pytestmark = [
+    pytest.mark.xdist_group("torchrun"),  # all in one process of the tests: they share what was trained
+    pytest.mark.skipif(
+        not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+        reason="this torch has no gloo, which processes talk through on a CPU",
+    ),
+]
 HERE = Path(__file__).parent
 
 
@@ -70,6 +76,30 @@ def test_what_one_process_cannot_do_is_said_by_all(done):
         assert (done / f"error-{rank}.txt").read_text() == "this share cannot be factorised"
 
 
+def test_a_grid_is_trained_by_all_and_tested_by_the_first(done, tmp_path):
+    (results, told), other = (json.loads((done / f"grid-{rank}.json").read_text()) for rank in (0, 1))
+    assert [results, told] == other
+    alone = grid(tmp_path)
+    assert told == {failure.job: failure.reason for failure in alone.failures}
+    assert told["broken-mle-0"] == "this share cannot be factorised"
+    assert len(results["records"]) == len(alone.results["records"]) > 0
+    for a, b in zip(results["records"], alone.results["records"], strict=True):
+        assert a["value"] == pytest.approx(b["value"], rel=1e-3, abs=1e-4), a
+
+
+def test_the_command_line_trains_with_all_processes(tmp_path):
+    settings = [word for setting in TINY for word in ("--set", setting)]
+    train = ["train", "digits", "--method", "mle", *settings, "--out"]
+    shared = torchrun("-m", "sgpa", *train, str(tmp_path / "shared"))
+    assert shared.returncode == 0, shared.stderr
+    assert shared.stdout.count("Next: ") == 1
+    place = Place.of("digits", tmp_path / "alone", TINY)
+    model = cells.train(place, plan(place.recipe, "mle"), 0, [0])[0].state_dict()
+    folder = tmp_path / "shared" / "trainings" / "kernel-mle-0" / "model"
+    found, _ = read_tensors(folder / "model.safetensors")
+    assert all(torch.allclose(found[name], model[name], atol=1e-5, rtol=1e-4) for name in model)
+
+
 def test_a_process_that_breaks_down_ends_the_other_and_the_run_can_go_on(done, tmp_path):
     started = time.monotonic()
     broken = torchrun(str(HERE / "parallel_runs.py"), "break down", str(tmp_path))
@@ -95,6 +125,11 @@ def test_shares_cover_every_row_once_and_nobody_is_left_without():
             assert all(shard.stop > shard.start for shard, _ in shares)
 
 
+def own_rows(x, at, start, stop):
+    """Rows of copies of a batch of six."""
+    return x.unflatten(at, (-1, 6)).narrow(at + 1, start, stop - start).flatten(at, at + 1)
+
+
 @pytest.mark.parametrize(("shape", "rows"), [((6, 2), 0), ((4, 6, 2), 1), ((12, 3), 0), ((3, 2), None)])
 def test_a_shard_hands_out_the_numbers_of_its_rows(shape, rows):
     like = torch.zeros(())
@@ -109,9 +144,7 @@ def test_a_shard_hands_out_the_numbers_of_its_rows(shape, rows):
             assert sharded()
             found = [normal(size, like, rows=rows), bernoulli(0.4, size, like, rows=rows), torch.rand(1)]
         for a, b in zip(found[:2], whole[:2], strict=True):
-            if rows is not None:
-                b = b.unflatten(rows, (-1, 6)).narrow(rows + 1, start, stop - start).flatten(rows, rows + 1)
-            assert torch.equal(a, b)
+            assert torch.equal(a, b if rows is None else own_rows(b, rows, start, stop))
         assert torch.equal(found[2], whole[2])  # all generators have moved on alike
     assert not sharded()
 

@@ -110,6 +110,17 @@ def test_terminal_and_html_tables_hold_the_same_numbers() -> None:
     assert "<strong>91.00</strong>" in rows
 
 
+def test_many_methods_are_lines_of_a_narrow_terminal() -> None:
+    methods = ("mle", "ts", "mfvi", "mcd", "kflla", "sngp", "sgpa", "de", "sgpae")
+    records = [record(m, metric, 0.5 + i / 100) for i, m in enumerate(methods) for metric in ("nll", "ece")]
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(to_rich(evaluation_table(aggregate(records), "in-distribution"), "Digits"))
+    text = console.export_text()
+    for name in ("Digits", "Temperature scaling", "KFAC Laplace", "SGPA ensemble", "0.580", "NLL (nats) ↓"):
+        assert name in text
+    assert "…" not in text
+
+
 def test_attention_is_named_only_where_it_differs() -> None:
     assert labels([("kernel", "mle"), ("kernel", "sgpa")])["kernel", "sgpa"] == "SGPA"
     assert labels([("kernel", "mle"), ("sdp", "mle")])["sdp", "mle"] == "MLE (dot-product)"

@@ -2,9 +2,9 @@
 
 var[t, v] = max(0, k_t - Σ_m a_mt²) + Σ_mn a_mt a_nt S_v[m, n],  S_v = s_v s_v'.
 
-The quadratic form is a product of the outer products a_t a_t' [T, M M] with S [M M, V]. A tile of tokens makes
-its outer products in registers, one row m at a time, and never writes them. S is formed once for all tokens.
-The reference is `posteriors.plain_variance`.
+The quadratic form is a product of the outer products a_t a_t' [T, M M] with S [M M, V]. A tile of tokens
+makes its outer products in registers, one row m at a time, and never writes them. S is formed once for all
+tokens. The reference is `posteriors.plain_variance`.
 """
 
 from typing import Any
@@ -13,17 +13,19 @@ import torch
 from torch import Tensor
 
 try:  # no Triton, no fast path: the reference is used
-    import triton
-    import triton.language as tl
-except ImportError:  # pragma: no cover
-    triton = None
+    from triton import cdiv, next_power_of_2
+
+    from sgpa.fused import variance_kernels as kernels
+except ImportError:
+    kernels = None  # type: ignore[assignment]
 
 TOKENS = 128  # of a tile
+SHARES = 8  # of all tokens, each a program of its own
 
 
 def fuses(A: Tensor, s: Tensor) -> bool:
     """Whether the fast path takes these: on a GPU, in float32, one factor for all sequences."""
-    return triton is not None and A.is_cuda and A.dtype == torch.float32 and s.ndim == A.ndim
+    return kernels is not None and A.is_cuda and A.dtype == torch.float32 and s.ndim == A.ndim
 
 
 def fused_variance(kqq: Tensor, A: Tensor, s: Tensor) -> Tensor:
@@ -40,8 +42,8 @@ class _Variance(torch.autograd.Function):
         kqq, A = kqq.contiguous(), A.contiguous()
         B, H, M, T = A.shape
         out = torch.empty(B, H, T, S.shape[-1], dtype=A.dtype, device=A.device)
-        grid = (triton.cdiv(B * T, TOKENS), H)
-        _forward[grid](kqq, A, S, out, B * T, T, H, M, S.shape[-1], **_tile(M, S.shape[-1]))
+        grid = (cdiv(B * T, TOKENS), H)
+        kernels.forward[grid](kqq, A, S, out, B * T, T, H, M, S.shape[-1], **_tile(M, S.shape[-1]))
         return out
 
     @staticmethod
@@ -50,7 +52,7 @@ class _Variance(torch.autograd.Function):
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return _Gradient.apply(*ctx.saved_tensors, gradient)
 
     @staticmethod
@@ -72,18 +74,20 @@ class _Gradient(torch.autograd.Function):
         kqq, A, g = kqq.contiguous(), A.contiguous(), g.contiguous()
         B, H, M, T = A.shape
         V = S.shape[-1]
-        dk, dA, dS = torch.empty_like(kqq), torch.empty_like(A), torch.empty_like(S)
+        dk, dA = torch.empty_like(kqq), torch.empty_like(A)
+        shares = min(SHARES, cdiv(B * T, TOKENS))  # summed afterwards, always in the same order
+        dS = torch.empty(shares, *S.shape, dtype=S.dtype, device=S.device)
         sizes = (B * T, T, H, M, V)
-        _backward_A[(triton.cdiv(B * T, TOKENS), H)](kqq, A, S, g, dk, dA, *sizes, **_tile(M, V))
-        _backward_S[(M, H)](A, g, dS, *sizes, **_tile(M, V))
-        return dk, dA, dS
+        kernels.backward_A[(cdiv(B * T, TOKENS), H)](kqq, A, S, g, dk, dA, *sizes, **_tile(M, V))
+        kernels.backward_S[(M, H, shares)](A, g, dS, *sizes, **_tile(M, V))
+        return dk, dA, dS.sum(0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:
         del ctx, inputs, output
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
         raise NotImplementedError("the fused variance has no second derivative; plain_variance has")
 
     @staticmethod
@@ -108,96 +112,4 @@ def _heads(x: Tensor) -> Tensor:
 
 def _tile(M: int, V: int) -> dict[str, int]:
     """Sizes of tiles: powers of two, and 16 at least, as matrix units want them."""
-    return {"TT": TOKENS, "MM": max(16, triton.next_power_of_2(M)), "VV": max(16, triton.next_power_of_2(V))}
-
-
-if triton is not None:
-
-    @triton.jit
-    def _forward(kqq, A, S, out, N, T, H, M, V, TT: tl.constexpr, MM: tl.constexpr, VV: tl.constexpr):  # type: ignore[no-untyped-def]
-        """out[t, v] for a tile of the N = B T tokens of a head."""
-        h = tl.program_id(1)
-        t = tl.program_id(0) * TT + tl.arange(0, TT)
-        m, v = tl.arange(0, MM), tl.arange(0, VV)
-        row = (t // T) * H + h  # which [M, T] matrix of A a token is in
-        real = t < N
-        a = tl.load(
-            A + row[:, None] * M * T + m[None, :] * T + (t % T)[:, None],
-            mask=real[:, None] & (m < M)[None, :],
-            other=0.0,
-        )  # [TT, MM]
-        total = tl.zeros((TT, VV), dtype=tl.float32)
-        for i in range(M):
-            a_i = tl.load(A + row * M * T + i * T + t % T, mask=real, other=0.0)  # [TT]
-            S_i = tl.load(
-                S + ((h * M + i) * M + m[:, None]) * V + v[None, :],
-                mask=(m < M)[:, None] & (v < V)[None, :],
-                other=0.0,
-            )  # [MM, VV]
-            total += tl.dot(a_i[:, None] * a, S_i, input_precision="tf32x3")
-        k = tl.load(kqq + row * T + t % T, mask=real, other=0.0)
-        unexplained = tl.maximum(k - tl.sum(a * a, 1), 0.0)
-        tl.store(
-            out + (row * T + t % T)[:, None] * V + v[None, :],
-            total + unexplained[:, None],
-            mask=real[:, None] & (v < V)[None, :],
-        )
-
-    @triton.jit
-    def _backward_A(
-        kqq, A, S, g, dk, dA, N, T, H, M, V, TT: tl.constexpr, MM: tl.constexpr, VV: tl.constexpr
-    ):  # type: ignore[no-untyped-def]
-        """dA[n, t] = 2 Σ_m a_mt Σ_v S_v[m, n] g[t, v] - 2 a_nt Σ_v g[t, v] if k_t > Σ_m a_mt²."""
-        h = tl.program_id(1)
-        t = tl.program_id(0) * TT + tl.arange(0, TT)
-        m, v = tl.arange(0, MM), tl.arange(0, VV)
-        row = (t // T) * H + h
-        real = t < N
-        place = A + row[:, None] * M * T + m[None, :] * T + (t % T)[:, None]
-        inside = real[:, None] & (m < M)[None, :]
-        a = tl.load(place, mask=inside, other=0.0)  # [TT, MM]
-        g_t = tl.load(
-            g + (row * T + t % T)[:, None] * V + v[None, :], mask=real[:, None] & (v < V)[None, :], other=0.0
-        )  # [TT, VV]
-        total = tl.zeros((TT, MM), dtype=tl.float32)
-        for i in range(M):
-            a_i = tl.load(A + row * M * T + i * T + t % T, mask=real, other=0.0)  # [TT]
-            S_i = tl.load(
-                S + ((h * M + i) * M + m[None, :]) * V + v[:, None],
-                mask=(m < M)[None, :] & (v < V)[:, None],
-                other=0.0,
-            )  # [VV, MM]
-            total += a_i[:, None] * tl.dot(g_t, S_i, input_precision="tf32x3")
-        k = tl.load(kqq + row * T + t % T, mask=real, other=0.0)
-        each = tl.sum(g_t, 1) * tl.where(k - tl.sum(a * a, 1) > 0.0, 1.0, 0.0)  # [TT]
-        tl.store(dk + row * T + t % T, each, mask=real)
-        shift = row[:, None] * M * T + m[None, :] * T + (t % T)[:, None]
-        tl.store(dA + shift, 2.0 * (total - a * each[:, None]), mask=inside)
-
-    @triton.jit
-    def _backward_S(A, g, dS, N, T, H, M, V, TT: tl.constexpr, MM: tl.constexpr, VV: tl.constexpr):  # type: ignore[no-untyped-def]
-        """dS_v[i, n] = Σ_t a_it a_nt g[t, v] for one row i of a head, over all tokens."""
-        i, h = tl.program_id(0), tl.program_id(1)
-        m, v = tl.arange(0, MM), tl.arange(0, VV)
-        total = tl.zeros((MM, VV), dtype=tl.float32)
-        for start in range(0, N, TT):
-            t = start + tl.arange(0, TT)
-            row = (t // T) * H + h
-            real = t < N
-            a = tl.load(
-                A + row[None, :] * M * T + m[:, None] * T + (t % T)[None, :],
-                mask=real[None, :] & (m < M)[:, None],
-                other=0.0,
-            )  # [MM, TT]
-            a_i = tl.load(A + row * M * T + i * T + t % T, mask=real, other=0.0)  # [TT]
-            g_t = tl.load(
-                g + (row * T + t % T)[:, None] * V + v[None, :],
-                mask=real[:, None] & (v < V)[None, :],
-                other=0.0,
-            )  # [TT, VV]
-            total += tl.dot(a * a_i[None, :], g_t, input_precision="tf32x3")
-        tl.store(
-            dS + ((h * M + i) * M + m[:, None]) * V + v[None, :],
-            total,
-            mask=(m < M)[:, None] & (v < V)[None, :],
-        )
+    return {"TT": TOKENS, "MM": max(16, next_power_of_2(M)), "VV": max(16, next_power_of_2(V))}

@@ -5,13 +5,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
+from rich.console import Group, RenderableType
 from rich.markup import escape as rich_escape
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from sgpa.report.names import METHODS, Key, attention_name, labels, metric, sentence_case
 from sgpa.report.tables import Cell, Column, Place, Published, Table
 
 MISSING = "–"
+ABREAST = 4  # methods that fit side by side on a terminal
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,21 @@ def _plain(text: str) -> str:
 # Terminal
 
 
-def to_rich(table: Table, title: str | None = None) -> RichTable:
-    """The same table for a terminal, which is narrow: a line per metric and a column per method."""
+def to_rich(table: Table, title: str | None = None) -> RenderableType:
+    """The same table for a terminal, which is narrow.
+
+    Few methods are columns of one table; many are the lines of a table for each group of metrics.
+    """
+    return _methods_abreast(table, title) if len(table.rows) <= ABREAST else _methods_below(table, title)
+
+
+def _rich_cell(table: Table, row: Key, column: Column, best: set[Key]) -> str:
+    value, error = _parts(table.cells, row, column, signed=table.signed)
+    value = f"[bold]{value}[/bold]" if row in best else value
+    return " ".join(filter(None, (value, f"[dim]{error}[/dim]" if error else ""))) or MISSING
+
+
+def _methods_abreast(table: Table, title: str | None) -> RichTable:
     names = labels(table.rows)
     shown = RichTable(title=title, title_justify="left")
     for heading in ("", "", *names.values()):
@@ -91,17 +107,30 @@ def to_rich(table: Table, title: str | None = None) -> RichTable:
     group = None
     for column in table.columns:
         best = table.best(column)
-        texts = []
-        for row in table.rows:
-            value, error = _parts(table.cells, row, column, signed=table.signed)
-            value = f"[bold]{value}[/bold]" if row in best else value
-            texts.append(" ".join(filter(None, (value, f"[dim]{error}[/dim]" if error else ""))) or MISSING)
+        texts = [_rich_cell(table, row, column, best) for row in table.rows]
         if column.group != group and group is not None:
             shown.add_section()
         heading = "" if column.group == group else rich_escape(column.group)
         shown.add_row(heading, rich_escape(column.heading), *texts)
         group = column.group
     return shown
+
+
+def _methods_below(table: Table, title: str | None) -> Group:
+    names = labels(table.rows)
+    parts: list[RenderableType] = [Text(title, style="italic")] if title else []
+    for group in dict.fromkeys(column.group for column in table.columns):
+        columns = [column for column in table.columns if column.group == group]
+        best = {column: table.best(column) for column in columns}
+        shown = RichTable(title=rich_escape(group) or None, title_justify="left")
+        shown.add_column("")
+        for column in columns:
+            shown.add_column(rich_escape(column.heading), justify="right")
+        for row in table.rows:
+            cells = (_rich_cell(table, row, column, best[column]) for column in columns)
+            shown.add_row(rich_escape(names[row]), *cells)
+        parts.append(shown)
+    return Group(*parts)
 
 
 # HTML: header and body rows; the page supplies <table> and caption. Every text is escaped.
