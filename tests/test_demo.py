@@ -9,13 +9,22 @@ from sgpa import demo
 from sgpa.cli import app
 from sgpa.data import digits
 from sgpa.errors import ConfigError
-from sgpa.recipes.demo import DIGITS, scaled
+from sgpa.recipes import DIGITS, RECIPES
 
-TINY = replace(
-    scaled(DIGITS, 0.02),
-    seeds=2,
-    model=replace(DIGITS.model, depth=1, width=16, heads=2),
-)
+TINY = replace(DIGITS, model=replace(DIGITS.model, depth=1, width=16, heads=2))
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """The demo with a smaller model."""
+    monkeypatch.setitem(RECIPES, "digits", TINY)
+    monkeypatch.setattr("sgpa.demo.DIGITS", TINY)
+
+
+def run(directory, announce, seeds, workers):
+    outcome = demo.run(directory, announce, seeds=seeds, scale=0.02, workers=workers)
+    assert not outcome.failures
+    return outcome.results
 
 
 def quiet(*_):
@@ -55,8 +64,9 @@ def test_photo_patches_fill_the_range_of_a_digit():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("tiny")
 def test_the_demo_makes_tidy_records_and_starts_no_finished_run_again(tmp_path):
-    saved = demo.run(TINY, tmp_path, quiet, workers=1)
+    saved = run(tmp_path, quiet, seeds=2, workers=1)
     assert json.loads((tmp_path / "results.json").read_text())["records"] == saved["records"]
     columns = {
         "dataset",
@@ -74,23 +84,25 @@ def test_the_demo_makes_tidy_records_and_starts_no_finished_run_again(tmp_path):
     assert len(saved["records"]) == 2 * 2 * per_cell
     kinds = {"reliability", "risk-coverage", "entropy", "training", "examples"}
     assert {c["kind"] for c in saved["curves"]} == kinds
-    assert saved["run"]["seconds"]["sgpa"] > 0
+    assert len(saved["run"]["timings"]) == 4
+    assert all(timing["train_seconds"] > 0 for timing in saved["run"]["timings"])
     announced = []
-    again = demo.run(TINY, tmp_path, lambda *line: announced.append(line), workers=1)
+    again = run(tmp_path, lambda *line: announced.append(line), seeds=2, workers=1)
     assert again["records"] == saved["records"]
     assert not any("nll" in note for *_, note in announced)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("tiny")
 def test_side_by_side_equals_one_after_the_other(tmp_path):
-    recipe = replace(TINY, seeds=1)
     torch.set_num_threads(1)
-    alone = demo.run(recipe, tmp_path / "alone", quiet, workers=1)
-    together = demo.run(recipe, tmp_path / "together", quiet, workers=2)
+    alone = run(tmp_path / "alone", quiet, seeds=1, workers=1)
+    together = run(tmp_path / "together", quiet, seeds=1, workers=2)
     assert alone["records"] == together["records"]
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("tiny")
 def test_the_command_prints_a_table_and_writes_a_page(tmp_path):
     options = ["demo", "--out", str(tmp_path), "--seeds", "1", "--scale", "0.02", "--workers", "1"]
     result = CliRunner().invoke(app, options)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import sgpa
 from sgpa import own
 from sgpa.cli import app
 from sgpa.errors import InputError
+from terminal import sgpa as command
 
 SMILES = ["CCO", "CCN", "CCC", "CCCC", "CCCO", "CC(C)O", "c1ccccc1", "CC=O", "CCF", "CCCl", "C=C", "C#N"]
 
@@ -50,8 +52,13 @@ def test_images_become_a_model_and_a_report(photos, tmp_path):
     model = sgpa.load(tmp_path / "run" / "sgpa" / "model")
     found = model.predict(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
     assert found.probabilities.shape == (2, 2)
-    about = json.loads((tmp_path / "run" / "sgpa" / "model" / "task.json").read_text())
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
     assert about["classes"] == ["apples", "limes"]
+    copy = shutil.move(tmp_path / "run", tmp_path / "moved")
+    fruit = sorted((photos / "apples").iterdir())[:2]
+    answers = json.loads(command("predict", copy, *fruit, "--json").out)
+    assert [answer["file"] for answer in answers] == [str(file) for file in fruit]
+    assert {answer["label"] for answer in answers} <= {"apples", "limes"}
 
 
 @pytest.mark.slow
@@ -66,6 +73,17 @@ def test_texts_can_be_compared_with_a_point_model(reviews, tmp_path):
     assert {r["method"] for r in records} == {"mle", "sgpa"}
     assert "mcc" in {r["metric"] for r in records}
     assert (out / "sgpa" / "model" / "tokenizer.json").exists()
+    assert command("evaluate", out).code == 0
+    assert json.loads(command("evaluate", out, "--again", "--json").out) == records
+    assert command("predict", out, reviews, "--text", "a good film").code == 0
+    before = (out / "results.json").read_bytes()
+    with reviews.open("a", encoding="utf-8") as file:
+        file.write("another good film,pos\n")
+    assert "has changed since" in command("evaluate", out, "--again").complaint
+    reviews.unlink()
+    assert "not there any more" in command("evaluate", out, "--again").complaint
+    assert (out / "results.json").read_bytes() == before
+    assert "holds a run of another kind" in command("train", "digits", "--out", out).complaint
 
 
 @pytest.mark.slow
@@ -82,12 +100,15 @@ def test_molecules_become_numbers_with_error_bars(tmp_path):
     metrics = {r["metric"]: r["value"] for r in json.loads((out / "results.json").read_text())["records"]}
     assert set(metrics) == {"mae", "rmse", "nll"}
     assert metrics["mae"] < 300  # in the targets' own unit, around their mean
-    assert (out / "sgpa" / "model" / "vocabulary.json").exists()
+    path.unlink()
+    (answer,) = json.loads(command("predict", out, "--text", "CCO", "--json").out)
+    assert answer["deviation"] >= max(answer["model_deviation"], answer["data_deviation"]) > 0
+    assert "atom 'Br' does not occur" in command("predict", out, "--text", "CBr").complaint
 
 
 def test_the_tokenizer_never_sees_a_test_row(reviews):
     task = own.text(reviews, vocabulary=300)
-    vocabulary = task.files["tokenizer.json"]
+    vocabulary = task.reader.tokenizer.to_str()
     assert len(task.train) == 26
     assert len(task.test) == 4
     assert "film" in vocabulary
@@ -99,6 +120,19 @@ def test_too_few_rows_and_odd_sizes():
     assert [own.patch_for(size) for size in (32, 8, 28, 224, 7)] == [4, 1, 4, 28, 1]
 
 
-@pytest.mark.parametrize("command", ["images", "text", "molecules"])
-def test_help_has_an_example(command):
-    assert f"Example: sgpa train {command}" in " ".join(run(command, "--help").output.split())
+def test_errors_name_the_options_of_the_command(tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text("words,stars\na good film,5\n", encoding="utf-8")
+    told = command("train", "text", table, "--out", tmp_path / "run").complaint
+    assert "name one with --column" in told
+    told = command("train", "text", table, "--column", "words", "--out", tmp_path / "run").complaint
+    assert "name one with --label" in told
+    told = command("train", "molecules", table, "--out", tmp_path / "run").complaint
+    assert "as --smiles" in told
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_of_a_recipe_is_left_alone(photos, tmp_path):
+    (tmp_path / "recipe.json").write_text("{}")
+    assert "holds runs of a recipe" in command("train", "images", photos, "--out", tmp_path).complaint
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["recipe.json"]

@@ -89,17 +89,17 @@ def test_order_labels_and_pixels_are_the_publishers(name, split):
 def test_cifar10_comes_back_from_the_cache_quickly():
     need("cifar10")
     cifar("cifar10", data_dir=ROOT)
-    start = time.perf_counter()
+    start = time.process_time()  # of this process alone, whatever else the machine is doing
     data = cifar("cifar10", augment=True, data_dir=ROOT)
     total = int(data.train.inputs.sum())
-    assert time.perf_counter() - start < 10  # about 0.3 s; the first time takes 8 s
+    assert time.process_time() - start < 10  # about 0.3 s; the first time takes 8 s
     assert total > 0
     assert [len(part) for part in (data.train, data.validation, data.test)] == [45_000, 5_000, 10_000]
     assert data.train.targets.bincount().min() > 4_400
     model = Sgpa().build(ModelConfig(embedding=PatchConfig(mean=MEAN, std=STD)))
     loss = Sgpa().loss(model, next(data.train.batches(100, 0)), Progress(0.0, len(data.train)))
     loss.total.backward()
-    assert time.perf_counter() - start < 10  # with the first training step of the paper's model
+    assert time.process_time() - start < 10  # with the first training step of the paper's model
     spread = torch.stack([data.train.inputs[:, c].double().std() / 255 for c in range(3)])
     assert torch.allclose(spread, torch.tensor(STD, dtype=torch.double), atol=1e-3)
 

@@ -53,6 +53,10 @@ class DataParallel(OneByOne):
         objective = self.world * part * (nll + weight_a * kl_a) + weight_g * kl_g
         return Loss(whole[0], whole[1], whole[2], weight_g, weight_a), objective
 
+    def close(self) -> None:
+        """Stop exchanging gradients: the model is an ordinary one again."""
+        self.shares = None
+
     def _connect(self, example: Batch, progress: Progress) -> DistributedDataParallel:
         """Exchange gradients from now on; a pass over an example shows whether some parameters get none."""
         model = self.member.model

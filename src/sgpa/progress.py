@@ -28,7 +28,9 @@ class ProgressBars:
         self.silent = os.environ.get("RANK", "0") != "0"  # torchrun's: the first of several processes tells
         self.bar = Progress(*columns, console=console, disable=self.silent or not console.is_terminal)
         self.tasks: dict[str, TaskID] = {}
-        self.told: dict[str, tuple[float, int]] = {}  # when a line was last printed, and how many were
+        self.told: dict[
+            str, tuple[float, int, bool]
+        ] = {}  # last line: when, the how manieth, whether the end
 
     def announce(self, work: str, done: int, total: int, note: str = "") -> None:
         """Show that `work` has come to `done` of `total`; a total of 0 is one that is not known."""
@@ -44,10 +46,11 @@ class ProgressBars:
     def _line(self, work: str, done: int, total: int, note: str) -> None:
         """The first words, the first numbers, the end, and something every half minute."""
         now = time.monotonic()
-        last, lines = self.told.get(work, (-LINE_SECONDS, 0))
-        if now - last < LINE_SECONDS and not (lines < 2 and done) and not 0 < total <= done:
+        last, lines, ended = self.told.get(work, (-LINE_SECONDS, 0, False))
+        ends = 0 < total <= done
+        if now - last < LINE_SECONDS and not (lines < 2 and done) and (ended or not ends):
             return
-        self.told[work] = (now, lines + 1)
+        self.told[work] = (now, lines + 1, ends)
         share = f"{100 * done / total:3.0f} %" if total else f"{done:,}"
         console.print(f"{work:<18} {share}  {note}".rstrip(), markup=False, highlight=False, soft_wrap=True)
 

@@ -240,6 +240,7 @@ class LossOf(nn.Module):
         self.weights: tuple[float | Tensor, float | Tensor] = (0.0, 0.0)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The parts of the loss and their weighted sum, [4]."""
         loss = self.method.loss(self.model, Batch(inputs, targets), self.progress)
         self.weights = (loss.weight_g, loss.weight_a)
         return torch.stack([loss.nll, loss.kl_g, loss.kl_a, loss.total])
