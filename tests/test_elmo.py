@@ -150,7 +150,7 @@ def test_a_stopped_training_goes_on_to_the_same_model(tmp_path, monkeypatch):
         if line.step >= 12:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("sgpa.models.elmo_training.REPORT_EVERY", 1)
+    monkeypatch.setattr("sgpa.models.elmo_training.REPORT_EVERY", 0)
     with pytest.raises(KeyboardInterrupt):
         train_language_model(TEXT, TINY, recipe, directory=tmp_path, report=stop)
     lines: list[LanguageProgress] = []

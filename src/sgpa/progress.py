@@ -28,9 +28,7 @@ class ProgressBars:
         self.silent = os.environ.get("RANK", "0") != "0"  # torchrun's: the first of several processes tells
         self.bar = Progress(*columns, console=console, disable=self.silent or not console.is_terminal)
         self.tasks: dict[str, TaskID] = {}
-        self.told: dict[
-            str, tuple[float, int, bool]
-        ] = {}  # last line: when, the how manieth, whether the end
+        self.told: dict[str, tuple[float, int, bool]] = {}  # last line: when, which, whether the end
 
     def announce(self, work: str, done: int, total: int, note: str = "") -> None:
         """Show that `work` has come to `done` of `total`; a total of 0 is one that is not known."""
