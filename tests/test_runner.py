@@ -306,3 +306,16 @@ def test_a_benchmark_that_is_killed_again_and_again_gives_the_bytes_of_an_undist
             )
         whole, killed = ((tmp_path / name / "results.json").read_bytes() for name in ("whole", how))
         assert whole == killed
+
+
+def test_an_interrupt_does_not_wait_for_running_jobs():
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), Processes(2, lambda *_: None) as pool:
+        pool.submit(Job("slow", partial(_sleep, 60.0)))
+        time.sleep(3.0)
+        raise KeyboardInterrupt
+    assert time.monotonic() - started < 30
+
+
+def _sleep(seconds, announce):
+    time.sleep(seconds)

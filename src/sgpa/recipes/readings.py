@@ -160,7 +160,7 @@ READINGS = (
         ("sngp.predictive=mean-field",),
     ),
     Reading(
-        tuple(name for name in PAPER if name != "zinc"),
+        (*CIFAR, "imdb"),
         "kflla.prior",
         "the prior precision of the Laplace approximation has the best validation NLL",
         "it has the best marginal likelihood, which left the digits underconfident",

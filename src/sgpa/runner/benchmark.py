@@ -11,6 +11,7 @@ from sgpa import distributed
 from sgpa.errors import ConfigError
 from sgpa.files import read_json, write_json
 from sgpa.methods import Ensemble
+from sgpa.models import PatchConfig
 from sgpa.provenance import provenance
 from sgpa.recipes import Plan
 from sgpa.runner import cells
@@ -47,10 +48,12 @@ def benchmark(
 
     `workers` processes share the work, or whatever `executor` says; those that torchrun started do every
     training together. `together` trains all seeds of a training at once on stacked parameters; by default it
-    does so on a GPU.
+    does so with images on a GPU.
     """
     distributed.begin(place.device)
-    together = place.device.startswith("cuda") if together is None else together
+    if together is None:  # only images have batches of one shape
+        images = isinstance(place.recipe.model.embedding, PatchConfig)
+        together = images and place.device.startswith("cuda")
     seeds = seeds or place.recipe.seeds
 
     def lead() -> Outcome:

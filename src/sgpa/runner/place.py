@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from sgpa.errors import CheckpointError
 from sgpa.files import read_json, write_json
 from sgpa.models import ModelConfig
 from sgpa.recipes import Plan, Recipe, Training, changed, find
-from sgpa.tasks import Task
+from sgpa.tasks import Task, TaskConfig
 
 FREE = ("seeds", "methods", "ensembles")  # may change between calls: they only say how many cells there are
 
@@ -67,13 +68,19 @@ class Place:
 
     def task(self, seed: int) -> Task:
         """The recipe's data for a seed."""
-        return self.recipe.task.load(seed, self.data_dir)
+        return _load(self.recipe.task, seed, self.data_dir)
 
     def model(self, task: Task) -> ModelConfig:
         """The recipe's model with the sizes the data decides."""
         sizes: dict[str, Any] = dict(task.sizes)
         embedding = task.embedding or replace(self.recipe.model.embedding, **sizes)
         return replace(self.recipe.model, embedding=embedding)
+
+
+@lru_cache(maxsize=2)
+def _load(task: TaskConfig, seed: int, data_dir: Path | None) -> Task:
+    """Read once for all steps of a run: the features of a language model take minutes."""
+    return task.load(seed, data_dir)
 
 
 def plain(value: Any) -> Any:

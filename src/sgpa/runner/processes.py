@@ -51,7 +51,10 @@ class Processes:
         self.news: Queue[tuple[Any, ...]] = context.Queue()
         self.pool = ProcessPoolExecutor(self.slots, context, begin, (os.getpid(), self.news))
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:  # nobody waits for them any more; what they were at goes on from its checkpoint
+            for child in multiprocessing.active_children():
+                child.terminate()
         self.pool.shutdown(cancel_futures=True)
         self._show()
 

@@ -60,6 +60,8 @@ class TaskConfig(Protocol):
     def augmentation(self) -> str:
         """How training inputs are varied, in the words of the tables; empty where that is not a question."""
 
+    def __hash__(self) -> int: ...
+
     def load(self, seed: int, data_dir: Path | None = None) -> Task:
         """Find, read and split the data for a run."""
 
