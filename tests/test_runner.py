@@ -309,11 +309,15 @@ def test_a_benchmark_that_is_killed_again_and_again_gives_the_bytes_of_an_undist
 
 
 def test_an_interrupt_does_not_wait_for_running_jobs():
+    def interrupted():
+        with Processes(2, lambda *_: None) as pool:
+            pool.submit(Job("slow", partial(_sleep, 60.0)))
+            time.sleep(3.0)
+            raise KeyboardInterrupt
+
     started = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), Processes(2, lambda *_: None) as pool:
-        pool.submit(Job("slow", partial(_sleep, 60.0)))
-        time.sleep(3.0)
-        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert time.monotonic() - started < 30
 
 
