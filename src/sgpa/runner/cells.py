@@ -181,8 +181,9 @@ def assess(place: Place, plan: Plan, seed: int, announce: Announce = silent, *, 
     ready = prepare(place, plan, seed)
     costs = timings(ready)
     results = examine(ready.predictor, ready.subject, ready.task, place.recipe.examination, tell)
-    log = place.folder(plan, plan.trainings[-1], plan.members(seed)[0]) / "log.jsonl"
-    results.draw(ready.subject, "training", "", history(log))
+    if plan.method.trains is plan.method:  # others would show the training of the method they wrap again
+        log = place.folder(plan, plan.trainings[-1], seed) / "log.jsonl"
+        results.draw(ready.subject, "training", "", history(log))
     write_json(folder / "timings.json", costs)
     write_json(
         folder / "results.json",
