@@ -5,8 +5,7 @@ batch and own random numbers, so that each learns what it would have learned alo
 operations leave a device idle, five models cost little more than one.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,15 +29,6 @@ class Member:
     model: Transformer
     optimiser: torch.optim.Adam
     random: dict[str, Tensor]  # state of the generator of each kind of device
-
-    @contextmanager
-    def randomness(self) -> Iterator[None]:
-        """Inside the block torch's own generators are this member's."""
-        set_random_state(self.random)
-        try:
-            yield
-        finally:
-            self.random = random_state()
 
     def generator(self, device: torch.device) -> torch.Generator:
         """A generator of its own that goes on where this member's left off."""

@@ -16,6 +16,7 @@ from sgpa.models.bayesian import bayesian_maps, drawing
 from sgpa.models.blocks import Layer, Mlp, NoDropout
 from sgpa.models.config import GraphConfig, ModelConfig, PatchConfig, TokenConfig, WordsConfig
 from sgpa.models.graph import GraphEmbedding
+from sgpa.models.modes import evaluating
 from sgpa.models.text import TokenEmbedding
 from sgpa.models.vision import PatchEmbedding
 from sgpa.models.words import WordEmbedding
@@ -176,13 +177,10 @@ class Transformer(nn.Module):
         the caller's random state is left alone. `batch_size` rows go through the model at a time; the
         default keeps the work in the caches of a CPU, or a GPU busy.
         """
-        was_training = self.training
-        self.eval()
-        try:
-            f = self.draw(inputs, samples=samples, batch_size=batch_size, seed=seed)
-        finally:
-            self.train(was_training)
-        return self.likelihood.predict(f)
+        with evaluating(self):
+            return self.likelihood.predict(
+                self.draw(inputs, samples=samples, batch_size=batch_size, seed=seed)
+            )
 
     @torch.no_grad()
     def draw(

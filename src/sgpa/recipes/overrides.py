@@ -42,8 +42,8 @@ def _set(config: Any, path: list[str], text: str, whole: str) -> Any:
     known = [f.name for f in fields(config)] if is_dataclass(config) else []
     if name not in known:
         owner = whole.rsplit("." + name, 1)[0] if "." in whole else "the recipe"
-        there = f"it has {', '.join(known)}" if known else "it has no fields"
-        raise ConfigError(f"no field {whole}: {owner} does not know {name}{nearest(name, known)}; {there}")
+        hint = nearest(name, known) or "; it has no fields"
+        raise ConfigError(f"no field {whole}: {owner} does not know {name}{hint}")
     if rest:
         return replace(config, **{name: _set(getattr(config, name), rest, text, whole)})
     wanted = typing.get_type_hints(type(config))[name]
