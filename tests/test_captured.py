@@ -6,21 +6,17 @@ import pytest
 import torch
 
 from sgpa.errors import NumericalError
-from sgpa.methods import Mfvi, Mle, Sgpa, Sngp
-from sgpa.models import DotProductConfig, RandomFeatureConfig, SgpaConfig
+from sgpa.methods import Mfvi, Mle, Sngp
+from sgpa.models import RandomFeatureConfig
 from sgpa.training import train_together
 from sgpa.types import Loss
-from test_together import OPTIM, SGPA, Stop, assert_close, stop_at, trainers
+from test_together import METHODS as TOGETHER
+from test_together import OPTIM, Stop, assert_close, stop_at, trainers
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 METHODS = {
-    "kernel-mle": Mle(),
-    "sdp-mle": Mle(attention=DotProductConfig()),
-    "sgpa": SGPA,
-    "cheng-boots": Sgpa(attention=SgpaConfig(form="cheng-boots", num_global=3)),
-    "standard": Sgpa(attention=SgpaConfig(form="standard")),
-    "two samples": replace(SGPA, samples=2),
+    **{name: method for name, method in TOGETHER.items() if name != "joint"},
     "mfvi": Mfvi(),
     "sngp": Sngp(head=RandomFeatureConfig(features=16)),
 }

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from sgpa.errors import NumericalError
 from sgpa.linalg import unchecked
-from sgpa.models import PatchConfig
-from sgpa.noise import Draw, Playback, source
+from sgpa.noise import Draw
 from sgpa.objectives import Progress
-from sgpa.stepping import LossOf, Member, Moment, Stacked, Step, images
+from sgpa.stepping import Member, Moment, Stacked, Step, images, one_length
 from sgpa.types import Batch
 
 TOLERATED = 5  # steps of an epoch whose loss may fail to be finite
@@ -70,7 +69,7 @@ class Captured(Stacked):
         if self.failed or self.steps <= WARM_UP or shape != self.shape:
             return super().step(batches, moment)
         if self.graph is None:
-            self._record(batches, moment, shape)
+            self._record(batches, moment)
             if self.graph is None:
                 return super().step(batches, moment)
         self._load(batches, moment)
@@ -84,11 +83,10 @@ class Captured(Stacked):
         self.lr.fill_(moment.lr)
         self.fraction.fill_(moment.progress.fraction)
 
-    def _record(self, batches: Sequence[Batch], moment: Moment, shape: tuple[int, ...]) -> None:
+    def _record(self, batches: Sequence[Batch], moment: Moment) -> None:
         self.inputs = torch.stack([images(batch.inputs) for batch in batches])
         self.targets = torch.stack([batch.targets for batch in batches])
-        if shape not in self.draws:
-            self.draws[shape] = self._rehearse(batches[0], moment.progress)
+        draws = self._draws(batches[0], moment.progress)
         self.parts = torch.zeros(len(self.members), 3, device=self.device)
         self.weights = torch.zeros(2, device=self.device)
         if not self._recordable(batches[0], moment.progress.dataset_size):
@@ -100,7 +98,7 @@ class Captured(Stacked):
             graph.register_generator_state(generator)
         self.optimiser.zero_grad(set_to_none=True)
         with torch.cuda.graph(graph):
-            self._body(self.draws[shape], moment.progress.dataset_size)
+            self._body(draws, moment.progress.dataset_size)
         self.graph = graph
         self.optimiser.zero_grad(set_to_none=True)
         del self.optimiser.found_inf  # type: ignore[attr-defined]
@@ -125,27 +123,8 @@ class Captured(Stacked):
 
     def _body(self, draws: list[Draw], rows: int) -> None:
         """Draw, pass, update: all that is recorded."""
-        numbers = [
-            torch.empty((len(self.members), *draw.shape), dtype=draw.dtype, device=draw.device)
-            for draw in draws
-        ]
-        for e, generator in enumerate(self.generators):
-            for draw, into in zip(draws, numbers, strict=True):
-                draw.into(into[e], generator)
-        module = LossOf(self.method, self.members[0].model, Progress(self.fraction, rows))
-
-        def losses(state: dict[str, Tensor], x: Tensor, y: Tensor, drawn: list[Tensor]) -> Tensor:
-            with source(Playback(drawn)):
-                return torch.func.functional_call(module, state, (x, y))
-
-        with unchecked():
-            parts = torch.vmap(losses)(
-                {f"model.{name}": value for name, value in self.stacked.items()},
-                self.inputs,
-                self.targets,
-                numbers,
-            )  # [E, 4]
-        parts[:, 3].sum().backward()
+        progress = Progress(self.fraction, rows)
+        parts, weights = self._passes(self.inputs, self.targets, self._numbers(draws), progress)
         norm = self._norm()  # [E]
         bad = (~torch.isfinite(parts[:, 3].detach() + norm)).any().float()
         if self.optim.clip is not None:
@@ -156,11 +135,11 @@ class Captured(Stacked):
         self.optimiser.step()
         self.skipped += bad
         self.parts.copy_(parts.detach()[:, :3])
-        for into, weight in zip(self.weights, module.weights, strict=True):
+        for into, weight in zip(self.weights, weights, strict=True):
             into.copy_(weight) if isinstance(weight, Tensor) else into.fill_(weight)
 
 
 def can_capture(members: Sequence[Member]) -> bool:
-    """Whether a step can be recorded: on a GPU, where all sequences have one length, as images do."""
+    """Whether a step can be recorded: on a GPU, where all sequences have one length."""
     model = members[0].model
-    return model.device.type == "cuda" and isinstance(model.config.embedding, PatchConfig)
+    return model.device.type == "cuda" and one_length(model.config)

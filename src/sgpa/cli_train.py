@@ -184,7 +184,7 @@ def train_recipe(
             bars.announce("calibrate", 1, 1)
 
         try:
-            for group in [members] if device.startswith("cuda") else [(member,) for member in members]:
+            for group in [members] if place.stacks else [(member,) for member in members]:
                 for step in range(len(row.trainings)):
                     train(place, row, step, group, bars.announce)
         except SgpaError:

@@ -34,7 +34,7 @@ from sgpa.models import (
 from sgpa.predicting import Trained
 from sgpa.provenance import provenance
 from sgpa.readers import ImageReader, MoleculeReader, Reader, TextReader
-from sgpa.trust import threshold
+from sgpa.trust import saved_limit, threshold
 from sgpa.types import Graphs, Inputs
 
 IDENTIFIERS = 16  # Laplacian eigenvectors that tell the nodes of a molecule apart
@@ -250,7 +250,7 @@ def measure_again(directory: Path, device: str = "cpu") -> dict[str, Any]:
 def open_trained(directory: Path, *, device: str = "cpu") -> Trained:
     """A finished run without its data: to predict for new inputs."""
     about, folder = read_json(directory / "run.json"), model_dir(directory)
-    limit = float("inf") if about["threshold"] is None else about["threshold"]
+    limit = saved_limit(about["threshold"])
     return Trained(_model(folder, device), readers.load(folder), limit, tuple(about["classes"]))
 
 

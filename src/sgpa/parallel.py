@@ -5,7 +5,7 @@ the random numbers of the whole batch and keeps those of its own rows (`noise.Sh
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from sgpa import distributed
@@ -15,7 +15,7 @@ from sgpa.models import Transformer
 from sgpa.noise import Shard, source
 from sgpa.objectives import Progress
 from sgpa.optim import OptimConfig
-from sgpa.stepping import Member, Moment, OneByOne
+from sgpa.stepping import LossOf, Member, Moment, OneByOne, without_trace
 from sgpa.types import Batch, Loss
 
 
@@ -42,7 +42,7 @@ class DataParallel(OneByOne):
         parts, weights = torch.zeros(3, device=batch.targets.device), (0.0, 0.0)
         try:
             with source(shard):
-                parts = self.shares(mine, moment.progress)  # nll, kl_g, kl_a
+                parts = self.shares(mine, moment.progress)[:3]  # nll, kl_g, kl_a
             weights = self.shares.module.weights
         except SgpaError as failed:
             error = failed  # told below, so that nobody waits for this process's gradients
@@ -60,29 +60,12 @@ class DataParallel(OneByOne):
     def _connect(self, example: Batch, progress: Progress) -> DistributedDataParallel:
         """Exchange gradients from now on; a pass over an example shows whether some parameters get none."""
         model = self.member.model
-        module = _LossOfShare(self.method, model)
-        kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        module = LossOf(self.method, model)
         leaves = [p for p in model.parameters() if p.requires_grad]
-        with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
+        with without_trace(model):
             found = torch.autograd.grad(module(example, progress).sum(), leaves, allow_unused=True)
-        for name, buffer in model.named_buffers():
-            buffer.copy_(kept[name])
         unused = any(gradient is None for gradient in found)
         return DistributedDataParallel(module, find_unused_parameters=unused)
-
-
-class _LossOfShare(nn.Module):
-    """A method's loss as a module: what `DistributedDataParallel` can wrap."""
-
-    def __init__(self, method: Method, model: Transformer) -> None:
-        super().__init__()
-        self.method, self.model = method, model
-        self.weights: tuple[float | Tensor, float | Tensor] = (0.0, 0.0)
-
-    def forward(self, batch: Batch, progress: Progress) -> Tensor:
-        loss = self.method.loss(self.model, batch, progress)
-        self.weights = (loss.weight_g, loss.weight_a)
-        return torch.stack([loss.nll, loss.kl_g, loss.kl_a])
 
 
 def share(rows: int, rank: int, world: int) -> tuple[Shard, int]:

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from sgpa.data.digits import normalise
 from sgpa.data.folder import files_below, read_images
 from sgpa.data.graphs import BONDS, Vocabulary, identified
-from sgpa.data.molecules import SMILES_NAMES, from_smiles
+from sgpa.data.molecules import SMILES_NAMES, from_smiles, read_each
 from sgpa.data.text import MAX_TOKENS, encode, load_tokenizer
 from sgpa.data.text_files import TEXT_COLUMNS, read_unlabelled
 from sgpa.data.words import WordVocabulary
@@ -27,7 +27,6 @@ from sgpa.types import Inputs, Words
 FILE, TOKENIZER = "reader.json", "tokenizer.json"
 TABLES = (".csv", ".tsv", ".tab", ".parquet")
 GREY = (0.299, 0.587, 0.114)  # how much of each colour is brightness
-SHOWN = 3  # bad rows that an error spells out
 
 
 @dataclass(frozen=True)
@@ -245,13 +244,4 @@ def _lines(path: Path) -> list[tuple[int, str]]:
 
 def _each(about: Sequence[dict[str, Any]], read: Callable[[dict[str, Any]], Any]) -> list[Any]:
     """`read` of every row; the first rows that cannot be read are named in one error."""
-    found, bad = [], []
-    for row in about:
-        try:
-            found.append(read(row))
-        except InputError as error:
-            bad.append(f"{row['file'] or 'text'}, row {row['row']}: {error}")
-    if bad:
-        more = f"; and {len(bad) - SHOWN} more rows" if len(bad) > SHOWN else ""
-        raise InputError("; ".join(bad[:SHOWN]) + more)
-    return found
+    return read_each(((f"{row['file'] or 'text'}, row {row['row']}", row) for row in about), read)

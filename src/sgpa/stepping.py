@@ -5,7 +5,8 @@ batch and own random numbers, so that each learns what it would have learned alo
 operations leave a device idle, five models cost little more than one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -14,11 +15,13 @@ from torch import Tensor, nn
 from sgpa.errors import NumericalError
 from sgpa.linalg import unchecked
 from sgpa.methods import Method
-from sgpa.models import PatchConfig, Transformer
+from sgpa.models import ModelConfig, PatchConfig, Transformer
 from sgpa.noise import Draw, Playback, Recording, source
 from sgpa.objectives import Progress
 from sgpa.optim import OptimConfig
 from sgpa.types import Batch, Inputs, Loss
+
+Weights = tuple[float | Tensor, float | Tensor]  # of the global and the amortised KL
 
 
 @dataclass
@@ -141,21 +144,11 @@ class Stacked:
         """One step of every member on its own batch."""
         inputs = torch.stack([images(batch.inputs) for batch in batches])  # [E, B, ...]
         targets = torch.stack([batch.targets for batch in batches])  # [E, B]
-        numbers = self._numbers(batches[0], moment.progress)  # [E, ...] each
-        module = LossOf(self.method, self.members[0].model, moment.progress)
-
-        def losses(state: dict[str, Tensor], x: Tensor, y: Tensor, drawn: list[Tensor]) -> Tensor:
-            with source(Playback(drawn)):
-                return torch.func.functional_call(module, state, (x, y))
-
+        numbers = self._numbers(self._draws(batches[0], moment.progress))  # [E, ...] each
         for group in self.optimiser.param_groups:
             group["lr"] = moment.lr
         self.optimiser.zero_grad(set_to_none=True)
-        with unchecked():
-            parts = torch.vmap(losses)(
-                {f"model.{name}": value for name, value in self.stacked.items()}, inputs, targets, numbers
-            )  # [E, 4]
-        parts[:, 3].sum().backward()
+        parts, weights = self._passes(inputs, targets, numbers, moment.progress)
         norm = self._norm()  # [E]
         sound = torch.isfinite(parts[:, 3].detach() + norm)
         for e in (~sound).nonzero().flatten().tolist():  # again by itself, where jitter may be raised
@@ -163,31 +156,47 @@ class Stacked:
         if self.optim.clip is not None:
             self._clip(norm if sound.all() else self._norm())
         self.optimiser.step()
-        return Step(parts.detach()[:, :3], module.weights[0], module.weights[1])
+        return Step(parts.detach()[:, :3], *weights)
 
-    def _numbers(self, batch: Batch, progress: Progress) -> list[Tensor]:
+    def _passes(
+        self, inputs: Tensor, targets: Tensor, numbers: list[Tensor], progress: Progress
+    ) -> tuple[Tensor, Weights]:
+        """Forward and backward of all members: their losses [E, 4] and the weights of the KL parts."""
+        module = LossOf(self.method, self.members[0].model)
+
+        def losses(state: dict[str, Tensor], x: Tensor, y: Tensor, drawn: list[Tensor]) -> Tensor:
+            with source(Playback(drawn)):
+                return torch.func.functional_call(module, state, (Batch(x, y), progress))
+
+        stacked = {f"model.{name}": value for name, value in self.stacked.items()}
+        with unchecked():
+            parts = torch.vmap(losses)(stacked, inputs, targets, numbers)  # [E, 4]
+        parts[:, 3].sum().backward()
+        return parts, module.weights
+
+    def _numbers(self, draws: list[Draw]) -> list[Tensor]:
         """Fresh random numbers for one pass of every member, each from its own generator."""
-        shape = tuple(images(batch.inputs).shape)
-        if shape not in self.draws:
-            self.draws[shape] = self._rehearse(batch, progress)
         numbers = [
             torch.empty((len(self.members), *draw.shape), dtype=draw.dtype, device=draw.device)
-            for draw in self.draws[shape]
+            for draw in draws
         ]
         for e, generator in enumerate(self.generators):
-            for draw, into in zip(self.draws[shape], numbers, strict=True):
+            for draw, into in zip(draws, numbers, strict=True):
                 draw.into(into[e], generator)
         return numbers
 
+    def _draws(self, batch: Batch, progress: Progress) -> list[Draw]:
+        """What a pass over a batch of this shape asks for."""
+        shape = tuple(images(batch.inputs).shape)
+        if shape not in self.draws:
+            self.draws[shape] = self._rehearse(batch, progress)
+        return self.draws[shape]
+
     def _rehearse(self, batch: Batch, progress: Progress) -> list[Draw]:
-        """The draws of a pass, in order; the pass leaves no trace."""
+        """The draws of a pass, in order."""
         model, recording = self.members[0].model, Recording()
-        kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
-        devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices), torch.no_grad(), source(recording):
+        with without_trace(model), torch.no_grad(), source(recording):
             self.method.loss(model, batch, progress)
-        for name, buffer in model.named_buffers():
-            buffer.copy_(kept[name])
         return recording.draws
 
     def _alone(self, e: int, batch: Batch, moment: Moment, drawn: list[Tensor]) -> Tensor:
@@ -221,24 +230,39 @@ class Stacked:
         return torch.stack(squares).sum(0).sqrt()
 
 
+@contextmanager
+def without_trace(model: Transformer) -> Iterator[None]:
+    """After the block the model's buffers and torch's generators are as they were."""
+    kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
+        yield
+    for name, buffer in model.named_buffers():
+        buffer.copy_(kept[name])
+
+
 class LossOf(nn.Module):
-    """A method's loss on a model as a module, so that the model's parameters can be replaced."""
+    """A method's loss on a model as a module: its parameters can be replaced, and it can be wrapped."""
 
-    def __init__(self, method: Method, model: Transformer, progress: Progress) -> None:
+    def __init__(self, method: Method, model: Transformer) -> None:
         super().__init__()
-        self.method, self.model, self.progress = method, model, progress
-        self.weights: tuple[float | Tensor, float | Tensor] = (0.0, 0.0)
+        self.method, self.model = method, model
+        self.weights: Weights = (0.0, 0.0)
 
-    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+    def forward(self, batch: Batch, progress: Progress) -> Tensor:
         """The parts of the loss and their weighted sum, [4]."""
-        loss = self.method.loss(self.model, Batch(inputs, targets), self.progress)
+        loss = self.method.loss(self.model, batch, progress)
         self.weights = (loss.weight_g, loss.weight_a)
         return torch.stack([loss.nll, loss.kl_g, loss.kl_a, loss.total])
 
 
+def one_length(config: ModelConfig) -> bool:
+    """Whether all sequences that a model reads have one length, as images do."""
+    return isinstance(config.embedding, PatchConfig)
+
+
 def can_stack(members: Sequence[Member]) -> bool:
-    """Whether these models can train at once: their sequences must all have one length, as images do."""
-    return len(members) > 1 and isinstance(members[0].model.config.embedding, PatchConfig)
+    """Whether these models can train at once."""
+    return len(members) > 1 and one_length(members[0].model.config)
 
 
 def images(inputs: Inputs) -> Tensor:

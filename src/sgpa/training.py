@@ -107,7 +107,8 @@ def train_together(trainers: Sequence[Trainer]) -> list[Transformer]:
         for name in ("method", "config", "optim", "device"):
             if getattr(other, name) != getattr(first, name):
                 raise ConfigError(f"runs that train together must share their {name}")
-    runs = [_Run(trainer) for trainer in trainers if trainer.finished() is None]
+    finished = [trainer.finished() for trainer in trainers]
+    runs = [_Run(trainer) for trainer, model in zip(trainers, finished, strict=True) if model is None]
     steppers: dict[tuple[int, ...], Stepper] = {}  # one for every group of runs that step together
     for epoch in range(1, first.optim.epochs + 1):
         behind = [run for run in runs if run.note["epoch"] < epoch]
@@ -122,9 +123,8 @@ def train_together(trainers: Sequence[Trainer]) -> list[Transformer]:
     for run in runs:
         run.finish()
     distributed.wait()  # what follows may read the models
-    found = {id(run.trainer): run.member.model for run in runs}
-    models = [found.get(id(trainer)) or trainer.finished() for trainer in trainers]
-    return [model for model in models if model is not None]
+    trained = iter(run.member.model for run in runs)
+    return [next(trained) if model is None else model for model in finished]
 
 
 Stepper = OneByOne | Stacked
@@ -238,12 +238,16 @@ def _epoch(runs: Sequence[_Run], stepper: Stepper, epoch: int) -> None:
             now = time.monotonic()
             if distributed.leader() and (now - told > TELL_SECONDS or (epoch == 1 and i == 0)):
                 told = now
-                for run, parts in zip(runs, (sums / rows).tolist(), strict=True):
-                    nll, kl_g, kl_a = parts
+                for run, (nll, kl_g, kl_a) in zip(runs, (sums / rows).tolist(), strict=True):
                     run.trainer.tick(
                         {
-                            **{"epoch": epoch, "step": i + 1, "steps": steps, "nll": nll},
-                            **{"kl_g": kl_g, "kl_a": kl_a, "step_seconds": (now - started) / (i + 1)},
+                            "epoch": epoch,
+                            "step": i + 1,
+                            "steps": steps,
+                            "nll": nll,
+                            "kl_g": kl_g,
+                            "kl_a": kl_a,
+                            "step_seconds": (now - started) / (i + 1),
                         }
                     )
     weight_g, weight_a = float(done.weight_g), float(done.weight_a)

@@ -19,3 +19,8 @@ def threshold(predictor: Predictor, validation: Dataset, kept: float = KEPT) -> 
     if isinstance(found, Classification):
         score = score[(found.label.cpu() == validation.targets.cpu()).numpy()]
     return float(np.quantile(score, kept)) if len(score) else float("inf")
+
+
+def saved_limit(value: float | None) -> float:
+    """A threshold as it was saved: JSON knows no infinity."""
+    return float("inf") if value is None else value

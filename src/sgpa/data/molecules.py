@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,6 +28,7 @@ from sgpa.errors import InputError, SgpaError
 SMILES_NAMES = ("smiles", "canonical_smiles", "smile", "molecule")  # columns looked for, in any case
 TARGET_NAMES = ("target", "y", "label", "value")
 SHOWN = 3  # bad rows that an error spells out
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -243,16 +244,23 @@ def _column(path: Path, table: pa.Table, name: str) -> list[Any]:
 
 
 def _each(path: Path, values: Sequence[Any], read: Callable[[Any], T]) -> list[T]:
-    """`read` of every value; the first rows that cannot be read are named in one error."""
+    try:
+        return read_each(((f"row {i}", value) for i, value in enumerate(values, 1)), read)
+    except InputError as error:
+        raise InputError(f"{path}, {error}") from None
+
+
+def read_each(values: Iterable[tuple[str, S]], read: Callable[[S], T]) -> list[T]:
+    """`read` of every named value; the first that cannot be read are named in one error."""
     found, bad = [], []
-    for i, value in enumerate(values, 1):
+    for name, value in values:
         try:
             found.append(read(value))
         except InputError as error:
-            bad.append(f"row {i}: {error}")
+            bad.append(f"{name}: {error}")
     if bad:
         more = f"; and {len(bad) - SHOWN} more rows" if len(bad) > SHOWN else ""
-        raise InputError(f"{path}, {'; '.join(bad[:SHOWN])}{more}")
+        raise InputError("; ".join(bad[:SHOWN]) + more)
     return found
 
 

@@ -1,6 +1,6 @@
 """The contract of a method: how to build a model, what to minimise, how to predict."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -66,6 +66,15 @@ class Method(Protocol):
         """How to predict with the trained model."""
         del calibrated
         return model
+
+    def member_seeds(self, seed: int) -> tuple[int, ...]:
+        """The seeds of the models it predicts with: one, unless it is an ensemble."""
+        return (seed,)
+
+    def combine(self, predictors: Sequence[Predictor]) -> Predictor:
+        """How the predictors of those models predict together."""
+        (only,) = predictors
+        return only
 
 
 @dataclass(frozen=True, kw_only=True)

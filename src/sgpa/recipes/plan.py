@@ -21,7 +21,7 @@ class Training:
 class Plan:
     """A method with one kind of attention. Each training starts from the weights of the one before."""
 
-    method: Method | Ensemble
+    method: Method
     attention: str
     trainings: tuple[Training, ...]
 
@@ -32,7 +32,7 @@ class Plan:
 
     def members(self, seed: int) -> tuple[int, ...]:
         """The seeds of the models it predicts with."""
-        return self.method.member_seeds(seed) if isinstance(self.method, Ensemble) else (seed,)
+        return self.method.member_seeds(seed)
 
 
 def plan_of(method: Method, optim: OptimConfig, attention: str = "kernel") -> Plan:
@@ -60,7 +60,7 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
     sgpa = replace(recipe.sgpa, attention=replace(recipe.sgpa.attention, kernel=recipe.kernel))
     sparse = (Training("warm", point, recipe.warm), Training("sgpa", sgpa, recipe.after))
     size = recipe.ensemble
-    plans: dict[str, tuple[Method | Ensemble, tuple[Training, ...]]] = {
+    plans: dict[str, tuple[Method, tuple[Training, ...]]] = {
         "mle": (point, (mle,)),
         "ts": (replace(recipe.ts, base=point), (mle,)),
         "mcd": (replace(recipe.mcd, base=point), (mle,)),

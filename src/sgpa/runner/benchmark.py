@@ -11,7 +11,6 @@ from sgpa import distributed
 from sgpa.errors import ConfigError
 from sgpa.files import read_json, write_json
 from sgpa.methods import Ensemble
-from sgpa.models import PatchConfig
 from sgpa.provenance import provenance
 from sgpa.recipes import Plan
 from sgpa.runner import cells
@@ -51,9 +50,7 @@ def benchmark(
     does so with images on a GPU.
     """
     distributed.begin(place.device)
-    if together is None:  # only images have batches of one shape
-        images = isinstance(place.recipe.model.embedding, PatchConfig)
-        together = images and place.device.startswith("cuda")
+    together = place.stacks if together is None else together
     seeds = seeds or place.recipe.seeds
 
     def lead() -> Outcome:

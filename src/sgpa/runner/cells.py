@@ -13,14 +13,14 @@ from sgpa.errors import CheckpointError
 from sgpa.evaluation import Subject
 from sgpa.files import read_json, read_tensors, write_json, write_tensors
 from sgpa.logs import history, in_words, read_log, seconds
-from sgpa.methods import Calibration, Ensemble, Predictor
+from sgpa.methods import Calibration, Predictor
 from sgpa.models import Transformer, pretrained
 from sgpa.predicting import Trained
 from sgpa.recipes import Plan, Training, plan
 from sgpa.runner.place import Place
 from sgpa.tasks import Task, examine
 from sgpa.training import Trainer, train_together
-from sgpa.trust import threshold
+from sgpa.trust import saved_limit, threshold
 
 Announce = Callable[[str, int, int, str], None]  # work, done, total, what to show
 
@@ -113,7 +113,7 @@ def prepare(place: Place, plan: Plan, seed: int) -> Ready:
             write_tensors(file, method.calibrate(model, data))
         calibrated = {name: value.to(model.device) for name, value in read_tensors(file)[0].items()}
         predictors.append(method.predictor(model, calibrated))
-    predictor = method.combine(predictors) if isinstance(method, Ensemble) else predictors[0]
+    predictor = method.combine(predictors)
     if task.reader is not None and not (folder / readers.FILE).exists():
         task.reader.save(folder)
     note = folder / "run.json"
@@ -121,12 +121,7 @@ def prepare(place: Place, plan: Plan, seed: int) -> Ready:
         limit = threshold(predictor, task.splits.validation)
         about = {"method": method.id, "attention": plan.attention, "seed": seed, "threshold": limit}
         write_json(note, about | {"classes": list(task.class_names)})
-    return Ready(place, plan, seed, task, predictor, _limit(read_json(note)["threshold"]))
-
-
-def _limit(saved: float | None) -> float:
-    """JSON knows no infinity."""
-    return float("inf") if saved is None else saved
+    return Ready(place, plan, seed, task, predictor, saved_limit(read_json(note)["threshold"]))
 
 
 def trained(place: Place, plan: Plan, seed: int, task: Task) -> Transformer:
@@ -163,9 +158,11 @@ def open_trained(directory: Path, *, device: str = "cpu") -> Trained:
         model = Transformer.from_pretrained(folder).to(device)
         saved = read_tensors(directory / f"calibrated-{member}.safetensors")[0]
         predictors.append(method.predictor(model, {name: value.to(device) for name, value in saved.items()}))
-    predictor = method.combine(predictors) if isinstance(method, Ensemble) else predictors[0]
+    predictor = method.combine(predictors)
     about = read_json(directory / "run.json")
-    return Trained(predictor, readers.load(directory), _limit(about["threshold"]), tuple(about["classes"]))
+    return Trained(
+        predictor, readers.load(directory), saved_limit(about["threshold"]), tuple(about["classes"])
+    )
 
 
 def assess(place: Place, plan: Plan, seed: int, announce: Announce = silent, *, again: bool = False) -> None:

@@ -10,6 +10,7 @@ from sgpa.errors import CheckpointError
 from sgpa.files import read_json, write_json
 from sgpa.models import ModelConfig
 from sgpa.recipes import Plan, Recipe, Training, changed, find
+from sgpa.stepping import one_length
 from sgpa.tasks import Task, TaskConfig
 
 FREE = ("seeds", "methods", "ensembles")  # may change between calls: they only say how many cells there are
@@ -57,6 +58,11 @@ class Place:
         if differing := list(differences(saved["values"], values)):
             shown = "; ".join(f"{path} is {old} there and {new} now" for path, old, new in differing[:3])
             raise CheckpointError(f"{self.directory}: {shown}; choose another folder, or the same settings")
+
+    @property
+    def stacks(self) -> bool:
+        """Whether seeds train together on stacked parameters: images on a GPU."""
+        return one_length(self.recipe.model) and self.device.startswith("cuda")
 
     def folder(self, plan: Plan, training: Training, seed: int) -> Path:
         """Where a training is."""
