@@ -1,16 +1,69 @@
 """What uncertainty costs on this CPU: a training step and a prediction of the paper's CIFAR-10 model.
 
-Usage: python -m benchmarks.cpu
+Usage: python -m benchmarks.cpu [--model cifar10] [--repeats 5] [--threads 2] [--out FOLDER]
+Prints a table; with a folder the numbers also go into its speed.json, for benchmarks.speed_page.
 """
 
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
 from rich.console import Console
 
-from sgpa.bench import as_table, measure
+from benchmarks.obvious import NAME, obvious
+from benchmarks.speed_record import Record, Row
+from sgpa.bench import BASE, BATCH, MODELS, PREDICTED, Contender, Jobs, as_table, measure, random_images
+from sgpa.methods import Sgpa
+from sgpa.recipes import Recipe, find, plan
+from sgpa.stepping import images
+from sgpa.types import Batch
 
 
-def main() -> None:
+def sparse(recipe: Recipe) -> Sgpa:
+    """The SGPA of a recipe."""
+    method = plan(recipe, "sgpa").trainings[-1].method
+    assert isinstance(method, Sgpa)
+    return method
+
+
+def contender(recipe: Recipe, method: Sgpa, rows: int, predicted: int, device: str = "cpu") -> Contender:
+    """SGPA written the obvious way, on random images."""
+
+    @contextmanager
+    def make() -> Iterator[Jobs]:
+        torch.manual_seed(0)
+        batch = random_images(recipe.model, max(rows, predicted)).to(device)
+        x, y = images(batch.inputs), batch.targets
+        model = method.build(recipe.model).to(device)
+        with obvious(method, model, Batch(x[:rows], y[:rows]), x[:predicted]) as jobs:
+            yield jobs
+
+    return make
+
+
+def main(arguments: list[str] | None = None) -> None:
     """Print the table."""
-    Console().print(as_table(measure("cifar10"), "cifar10"))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=MODELS, default="cifar10")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args(arguments)
+    torch.set_num_threads(args.threads)
+    recipe = find(args.model)
+    method = sparse(recipe)
+    plain = contender(recipe, method, BATCH, PREDICTED)
+    costs = measure(args.model, args.repeats, {NAME: plain})
+    Console(width=100).print(as_table(costs, args.model, {"/ MLE": BASE, "/ obvious": NAME}))
+    if args.out is not None:
+        record, M = Record(args.out), method.attention.num_global
+        tokens = recipe.model.embedding.max_tokens
+        for cost in costs:
+            row = Row(part="cpu", name=cost.name, tokens=tokens, num_global=M, batch=BATCH)
+            record.add(replace(row, predicted=PREDICTED, step=cost.step, predict=cost.predict))
 
 
 if __name__ == "__main__":

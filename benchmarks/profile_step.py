@@ -1,39 +1,59 @@
-"""Where the time of a recorded SGPA training step goes: the kernels that take most of it.
+"""Where the time goes on a GPU: the kernels of a compiled training step and of a served prediction.
 
-Usage: python -m benchmarks.profile_step
+Usage: python -m benchmarks.profile_step [--kernels 16]
 """
+
+import argparse
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.together import MODELS, MOMENT, OPTIM, batches, members
-from sgpa.captured import Captured
-from sgpa.methods import Method, Mle, Sgpa
+from sgpa.compiled import Compiled
+from sgpa.methods import McDropout, Method, Mle, Sgpa
 from sgpa.models import SgpaConfig
+from sgpa.serving import serve
 
-STEPS = 10
+RUNS, PREDICTED = 10, 200
+
+
+def show(name: str, job: Callable[[], object], kernels: int) -> None:
+    """Print the kernels of a job that take most of its time."""
+    for _ in range(6):
+        job()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _ in range(RUNS):
+            job()
+        torch.cuda.synchronize()
+    events = sorted(profiler.key_averages(), key=lambda e: -e.self_device_time_total)
+    total = sum(e.self_device_time_total for e in events) / 1e3 / RUNS
+    launches = sum(e.count for e in events) / RUNS
+    print(f"\n{name}: {total:.2f} ms of {launches:.0f} kernels")
+    for e in events[:kernels]:
+        print(f"{e.self_device_time_total / 1e3 / RUNS:8.3f} ms {e.count / RUNS:6.0f} x  {e.key[:110]}")
 
 
 def main() -> None:
-    """Record, replay and print."""
+    """Compile, replay and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kernels", type=int, default=16)
+    args = parser.parse_args()
     config, rows, keys = MODELS["cifar10"]
-    methods: dict[str, Method] = {"MLE": Mle(), "SGPA": Sgpa(attention=SgpaConfig(num_global=keys))}
-    for name, method in methods.items():
+    sgpa = Sgpa(attention=SgpaConfig(num_global=keys))
+    steps: dict[str, Method] = {"MLE, kernel": Mle(), "SGPA": sgpa}
+    for name, method in steps.items():
         given = batches(config, rows, 1, "cuda")
-        with Captured(members(method, config, 1, "cuda"), method, OPTIM) as stepper:
-            for _ in range(6):
-                stepper.step(given, MOMENT)
-            torch.cuda.synchronize()
-            with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-                for _ in range(STEPS):
-                    stepper.step(given, MOMENT)
-                torch.cuda.synchronize()
-        events = sorted(profiler.key_averages(), key=lambda e: -e.self_device_time_total)
-        total = sum(e.self_device_time_total for e in events) / 1e3 / STEPS
-        launches = sum(e.count for e in events) / STEPS
-        print(f"\n{name}: {total:.2f} ms of kernels, {launches:.0f} kernels a step")
-        for e in events[:16]:
-            print(f"{e.self_device_time_total / 1e3 / STEPS:8.3f} ms {e.count / STEPS:6.0f} x  {e.key[:110]}")
+        with Compiled(members(method, config, 1, "cuda"), method, OPTIM) as stepper:
+            show(f"step, {name}", partial(stepper.step, given, MOMENT), args.kernels)
+    predictions: dict[str, tuple[Method, Method]] = {"MC dropout": (McDropout(), Mle()), "SGPA": (sgpa, sgpa)}
+    inputs = batches(config, PREDICTED, 1, "cuda")[0].inputs
+    for name, (method, trained) in predictions.items():
+        predictor = method.predictor(members(trained, config, 1, "cuda")[0].model)
+        served = serve(predictor, PREDICTED)  # type: ignore[arg-type]
+        show(f"prediction, {name}", partial(served.predict, inputs), args.kernels)
 
 
 if __name__ == "__main__":

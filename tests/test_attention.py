@@ -122,7 +122,7 @@ def test_equals_dense_algebra(build):
     # untied layers show here whether the KL uses the keys' own Gram matrix
     layer, x = build(), tokens(B=2)
     m, kl = layer.moments(x, None), torch.zeros(2, dtype=torch.float64)
-    diagonal = layer.kernel.diagonal(layer.queries_keys(x)[0])  # [B, H, T]
+    diagonal = layer.kernel.at(layer.queries_keys(x)[0])  # [B, H, T]
     jitter = JITTERS[0] * torch.diag_embed(diagonal)  # of the factor of K_qq - Q_qq
     for b, h, d in product(range(2), range(H), range(D)):
         f = dense_algebra(layer, x, b=b, h=h, d=d)
@@ -223,8 +223,10 @@ def test_states_of_layers_with_different_factors_are_right_or_refused():
 @pytest.mark.parametrize("kernel_class", KERNELS)
 def test_whitened_and_free_factors_agree(layer_class, kernel_class):
     whitened, free = (make(layer_class, kernel_class, whitened=w) for w in (True, False))
-    k_g = whitened.global_keys(whitened.Z_g)
-    factor = cholesky(whitened.kernel(k_g, k_g), "K_gg").unsqueeze(1) @ whitened.s_factor()  # [H, V, M, M]
+    k_g = whitened.global_state().k_g
+    factor = (
+        cholesky(whitened.kernel.between(k_g, k_g), "K_gg").unsqueeze(1) @ whitened.s_factor()
+    )  # [H, V, M, M]
     with torch.no_grad():
         free.raw_s_g.copy_(factor.tril(-1) + torch.diag_embed(factor.diagonal(dim1=-2, dim2=-1).log()))
     one, other = (layer.moments(tokens(), None) for layer in (whitened, free))

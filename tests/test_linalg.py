@@ -1,10 +1,19 @@
+from contextlib import nullcontext, suppress
 from itertools import pairwise
 
 import pytest
 import torch
 
 from sgpa.errors import NumericalError
-from sgpa.linalg import JITTERS, cholesky, require_finite, triangular_inverse
+from sgpa.linalg import (
+    JITTERS,
+    cholesky,
+    inverse_factor,
+    matrix_units,
+    require_finite,
+    triangular_inverse,
+    unchecked,
+)
 
 
 def gram(*batch, M=5):
@@ -155,3 +164,58 @@ def test_require_finite(bad):
     require_finite(lambda: "fine", torch.ones(3))
     with pytest.raises(NumericalError, match="too large"):
         require_finite(lambda: "too large", torch.ones(3), torch.tensor([1.0, bad]))
+
+
+def jittered(K):
+    """L and L^-1 of K plus the smallest jitter, in proportion to its diagonal, by autograd throughout."""
+    L = torch.linalg.cholesky(K + JITTERS[0] * torch.diag_embed(K.diagonal(dim1=-2, dim2=-1)))
+    return L, torch.linalg.inv(L)
+
+
+def symmetric(X):
+    return X @ X.mT + 0.1 * torch.eye(X.shape[-1], dtype=X.dtype)
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_the_factor_and_its_inverse_have_the_derivatives_of_autograd(checked):
+    torch.manual_seed(0)
+    X = torch.randn(2, 3, 6, 6, dtype=torch.float64, requires_grad=True)
+    given = torch.randn(2, 2, 3, 6, 6, dtype=torch.float64)
+    with nullcontext() if checked else unchecked():
+        ours = inverse_factor(symmetric(X), "K")
+    for a, b in zip(ours, jittered(symmetric(X)), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+    for asked in ((0,), (1,), (0, 1)):  # either, and both
+        found = [
+            torch.autograd.grad([out[i] for i in asked], X, [given[i] for i in asked], retain_graph=True)[0]
+            for out in (ours, jittered(symmetric(X)))
+        ]
+        torch.testing.assert_close(*found, rtol=1e-8, atol=1e-8)
+
+
+def test_the_factors_derivatives_against_finite_differences():
+    torch.manual_seed(0)
+    X = torch.randn(2, 4, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda X: tuple(y.tril() for y in inverse_factor(symmetric(X), "K")), (X,)
+    )
+
+
+def test_factors_of_models_side_by_side():
+    torch.manual_seed(0)
+    X = torch.randn(3, 4, 4, dtype=torch.float64, requires_grad=True)
+    with unchecked():
+        together = torch.vmap(lambda x: inverse_factor(symmetric(x), "K"))(X)
+    alone = inverse_factor(symmetric(X), "K")
+    gradients = [torch.autograd.grad(L.sum() + L_inv.square().sum(), X)[0] for L, L_inv in (together, alone)]
+    torch.testing.assert_close(together, alone)
+    torch.testing.assert_close(*gradients)
+
+
+def test_matrix_units_are_given_back():
+    for outer in (True, False):
+        with matrix_units(outer):
+            with suppress(ZeroDivisionError), matrix_units(not outer):
+                assert torch.backends.cuda.matmul.allow_tf32 != outer
+                raise ZeroDivisionError
+            assert torch.backends.cuda.matmul.allow_tf32 == outer

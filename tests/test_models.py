@@ -135,11 +135,13 @@ def test_inducing_points_pass_through_the_deep_kernel_of_the_data():
 
 
 def test_global_state_of_all_layers_equals_layer_by_layer_and_ignores_dropout():
+    torch.manual_seed(0)
     model = Transformer(small(depth=3, dropout=0.5)).train()
     once, again = model.global_state(), model.global_state()
     for i, layer in enumerate(model.gp_layers):
         (alone,) = model._states_of([layer])
-        assert torch.allclose(once[i].L_inv, alone.L_inv)
+        assert torch.allclose(once[i].k_g, alone.k_g, atol=1e-6)
+        assert torch.allclose(once[i].L_inv, alone.L_inv, rtol=1e-3, atol=1e-3)  # rounding of k_g, amplified
         assert torch.allclose(once[i].kl, alone.kl)
         assert torch.equal(once[i].k_g, again[i].k_g)
     assert all(m.training for m in model.modules())
@@ -290,8 +292,10 @@ def test_nothing_to_predict_and_no_samples_are_refused():
     model = Transformer(small())
     with pytest.raises(InputError, match="no row"):
         model.predict(images(0))
+    with pytest.raises(InputError, match="samples=-1"):
+        model.predict(images(1), samples=-1)
     with pytest.raises(InputError, match="samples=0"):
-        model.predict(images(1), samples=0)
+        model.draw(images(1), samples=0)
 
 
 def test_a_config_reports_all_bad_fields_at_once():

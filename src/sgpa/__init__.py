@@ -17,6 +17,7 @@ WHERE = {  # names are imported when they are asked for, so that the command lin
     "sgpa.fitting": ("fit",),
     "sgpa.kernels": ("ArdRbfKernel", "ExponentialKernel"),
     "sgpa.models": ("GraphConfig", "ModelConfig", "PatchConfig", "TokenConfig", "Transformer", "load"),
+    "sgpa.serving": ("serve",),
     "sgpa.types": ("Classification", "Regression"),
 }
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from sgpa.fitting import fit
     from sgpa.kernels import ArdRbfKernel, ExponentialKernel
     from sgpa.models import GraphConfig, ModelConfig, PatchConfig, TokenConfig, Transformer, load
+    from sgpa.serving import serve
     from sgpa.types import Classification, Regression
 else:
 
@@ -65,4 +67,5 @@ __all__ = [
     "Transformer",
     "fit",
     "load",
+    "serve",
 ]

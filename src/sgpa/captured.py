@@ -19,7 +19,6 @@ from sgpa.stepping import Member, Moment, Stacked, Step, images, one_length
 from sgpa.types import Batch
 
 TOLERATED = 5  # steps of an epoch whose loss may fail to be finite
-WARM_UP = 3  # plain steps before the recording: libraries choose their algorithms there
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +33,7 @@ class Captured(Stacked):
     shape: tuple[int, ...] | None = None
     failed = False
     steps = 0
+    warm_up = 3  # plain steps before the recording: libraries choose their algorithms there
 
     def __enter__(self) -> "Captured":
         if not hasattr(self, "stacked"):
@@ -66,7 +66,7 @@ class Captured(Stacked):
         shape = tuple(images(batches[0].inputs).shape)
         self.shape = self.shape or shape
         self.steps += 1
-        if self.failed or self.steps <= WARM_UP or shape != self.shape:
+        if self.failed or self.steps <= self.warm_up or shape != self.shape:
             return super().step(batches, moment)
         if self.graph is None:
             self._record(batches, moment)
@@ -93,6 +93,7 @@ class Captured(Stacked):
             self.failed = True
             return
         states = [generator.get_state() for generator in self.generators]
+        self._prepare(draws, moment.progress.dataset_size)
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)
@@ -101,9 +102,12 @@ class Captured(Stacked):
             self._body(draws, moment.progress.dataset_size)
         self.graph = graph
         self.optimiser.zero_grad(set_to_none=True)
-        del self.optimiser.found_inf  # type: ignore[attr-defined]
+        vars(self.optimiser).pop("found_inf", None)
         for generator, state in zip(self.generators, states, strict=True):
             generator.set_state(state)
+
+    def _prepare(self, draws: list[Draw], rows: int) -> None:
+        """What has to be done before the recording."""
 
     def _recordable(self, batch: Batch, rows: int) -> bool:
         """Whether the loss runs through without the processor waiting for a value, in a rehearsal."""

@@ -80,6 +80,14 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(help="Write the answers to this CSV file.", show_default=False)
     ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            help="Samples that an answer averages; 0 draws none and adds SGPA's variance in closed form. "
+            "By default ten where the method samples, for which the limit of trust was chosen.",
+            show_default=False,
+        ),
+    ] = None,
     device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
@@ -98,9 +106,11 @@ def predict(
     with console.status("reading the model"):
         opened = (open_trained if "method" in about else own.open_trained)(run, device=device)
     with (
-        speaking_of({"text_column": "--column", "smiles_column": "--column"}),
+        speaking_of({"text_column": "--column", "smiles_column": "--column", "`samples`": "--samples"}),
         console.status("predicting"),
     ):
+        if samples is not None:
+            opened = opened.with_samples(samples)
         answers = opened.answers(opened.reader.read(files or [], text or [], column))
     if out is not None:
         write_csv(answers, out)

@@ -40,7 +40,7 @@ def diagnose(model: Transformer, inputs: Inputs) -> list[LayerDiagnostics]:
                     kl_a=out.kl.a.mean().item() if layer.attention.stochastic else None,
                     variance=None if kernel is None else kernel.log_variance.exp().mean().item(),
                     snr=_signal_to_noise(moments, padding),
-                    off_diagonal=_off_diagonal(moments.weights, padding),
+                    off_diagonal=_off_diagonal(layer.attention.weights(s, padding), padding),
                 )
             )
     return found

@@ -13,7 +13,8 @@ class Kernel(nn.Module):
     """A positive definite function of two points of one head.
 
     `forward` takes x [..., H, T, D] and y [..., H, U, D] and returns K_xy [..., H, T, U];
-    `diagonal` returns the T values K(x_t, x_t) [..., H, T] without forming the matrix.
+    `diagonal` returns the T values K(x_t, x_t) [..., H, T] without forming the matrix. `between` and `at` are
+    the same for points divided by the length-scales already; a kernel is its `exponent` and its `at`.
     """
 
     # preset -> (log σ_f², mean of log ℓ, its standard deviation); ℓ is the σ_j of the paper
@@ -53,9 +54,22 @@ class Kernel(nn.Module):
                 kernel.log_lengthscale.add_(0.5 * math.log(head_width))
         return kernel
 
+    def inverse_lengthscale(self, dtype: torch.dtype) -> Tensor:
+        """1 / ℓ, [H, D]."""
+        return (-self.log_lengthscale.to(dtype)).exp()
+
     def scale(self, x: Tensor) -> Tensor:
         """x / ℓ in the precision of x."""
-        return x * (-self.log_lengthscale.to(x.dtype)).exp().unsqueeze(-2)  # [..., H, T, D]
+        return x * self.inverse_lengthscale(x.dtype).unsqueeze(-2)  # [..., H, T, D]
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """K_xy."""
+        scaled = self.scale(x)
+        return self.between(scaled, scaled if x is y else self.scale(y))
+
+    def between(self, x: Tensor, y: Tensor) -> Tensor:
+        """K_xy of points in units of the length-scales."""
+        return (self.exponent(x, y) + self.log_variance.to(x.dtype).view(-1, 1, 1)).exp()
 
     def gram(self, x: Tensor) -> Tensor:
         """K_xx, [..., H, T, T]."""
@@ -63,6 +77,15 @@ class Kernel(nn.Module):
 
     def diagonal(self, x: Tensor) -> Tensor:
         """K(x_t, x_t), [..., H, T]."""
+        return self.at(self.scale(x))
+
+    @staticmethod
+    def exponent(x: Tensor, y: Tensor) -> Tensor:
+        """log(K_xy / σ_f²) of points in units of the length-scales."""
+        raise NotImplementedError
+
+    def at(self, x: Tensor) -> Tensor:
+        """K(x_t, x_t) of points in units of the length-scales."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -75,20 +98,19 @@ class ArdRbfKernel(Kernel):
 
     presets: ClassVar = {"paper": (0.0, 0.0, 0.0), "authors": (0.0, 0.0, 1.0), "mixing": (0.0, 0.0, 0.0)}
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """K_xy. The squared distance is expanded, so its rounding error is about ε |x/ℓ|².
+    @staticmethod
+    def exponent(x: Tensor, y: Tensor) -> Tensor:
+        """-½ |x - y|². The square is expanded, so its rounding error is about ε |x|².
 
         Where x and y are one tensor the distance of a point to itself is exactly zero.
         """
-        to_itself = x is y
-        x, y = self.scale(x), self.scale(y)
-        half_x, half_y = 0.5 * x.square().sum(-1, keepdim=True), 0.5 * y.square().sum(-1, keepdim=True)
+        half_x, half_y = (0.5 * z.square().sum(-1, keepdim=True) for z in (x, y))
         exponent = (x @ y.mT - half_x - half_y.mT).clamp_max(0)  # [..., H, T, U]
-        if to_itself:
-            exponent = exponent.masked_fill(torch.eye(x.shape[-2], dtype=torch.bool, device=x.device), 0.0)
-        return (exponent + self.log_variance.to(x.dtype).view(-1, 1, 1)).exp()
+        if x is not y:
+            return exponent
+        return exponent.masked_fill(torch.eye(x.shape[-2], dtype=torch.bool, device=x.device), 0.0)
 
-    def diagonal(self, x: Tensor) -> Tensor:
+    def at(self, x: Tensor) -> Tensor:
         """σ_f², whatever x."""
         return self.log_variance.to(x.dtype).exp().unsqueeze(-1).expand(x.shape[:-1])
 
@@ -98,14 +120,14 @@ class ExponentialKernel(Kernel):
 
     presets: ClassVar = {"paper": (0.0, 0.0, 0.0), "authors": (-4.0, 4.0, 1.0), "mixing": (0.0, 0.0, 0.0)}
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """K_xy."""
-        x, y = self.scale(x), self.scale(y)
-        return (x @ y.mT + self.log_variance.to(x.dtype).view(-1, 1, 1)).exp()
+    @staticmethod
+    def exponent(x: Tensor, y: Tensor) -> Tensor:
+        """x·y."""
+        return x @ y.mT
 
-    def diagonal(self, x: Tensor) -> Tensor:
-        """σ_f² exp(|x/ℓ|²): it grows with |x|, unlike the RBF kernel's."""
-        return (self.scale(x).square().sum(-1) + self.log_variance.to(x.dtype).unsqueeze(-1)).exp()
+    def at(self, x: Tensor) -> Tensor:
+        """σ_f² exp(|x|²): it grows with |x|, unlike the RBF kernel's."""
+        return (x.square().sum(-1) + self.log_variance.to(x.dtype).unsqueeze(-1)).exp()
 
 
 KERNELS: dict[str, type[Kernel]] = {"ard-rbf": ArdRbfKernel, "exponential": ExponentialKernel}

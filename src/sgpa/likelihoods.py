@@ -18,6 +18,10 @@ class Likelihood(nn.Module):
         """The predictive distribution of S samples f [S, B, C]."""
         raise NotImplementedError
 
+    def predict_normal(self, mean: Tensor, covariance: Tensor) -> Prediction:
+        """The predictive distribution where f ~ N(mean [B, C], covariance [B, C, C]); nothing is drawn."""
+        raise NotImplementedError
+
     def check(self, targets: Tensor, outputs: int) -> None:
         """Raise unless the targets [B] can come from this likelihood."""
         raise NotImplementedError
@@ -40,6 +44,19 @@ class CategoricalLikelihood(Likelihood):
         """Average the probabilities, not the logits."""
         p = f.softmax(-1)  # [S, B, K]
         return Classification(p.mean(0), torch.special.entr(p).sum(-1).mean(0))
+
+    def predict_normal(self, mean: Tensor, covariance: Tensor) -> Classification:
+        """E softmax(f) and the expected entropy E H[softmax(f)] by `POINTS` quasi-random points of N(0, I).
+
+        All rows see the same points ε, through the symmetric root: f = mean + Σ^½ ε.
+        """
+        points = sobol_normal(mean.shape[-1]).to(mean)  # [P, C]
+        found = []
+        for f, Sigma in zip(mean.split(ROWS), covariance.split(ROWS), strict=True):
+            found.append(self.predict(f + torch.einsum("pc,bcd->pbd", points, square_root(Sigma))))
+        return Classification(
+            torch.cat([p.probabilities for p in found]), torch.cat([p.expected_entropy for p in found])
+        )
 
     def check(self, targets: Tensor, outputs: int) -> None:
         """Labels are whole numbers from 0 to K - 1."""
@@ -91,6 +108,12 @@ class LaplaceLikelihood(Likelihood):
         """A mixture with one component per sample."""
         return Regression(self.mean(f), self.scale.detach())
 
+    def predict_normal(self, mean: Tensor, covariance: Tensor) -> Regression:
+        """`POINTS` quantiles of N(mean, variance), whose own mean and variance are exactly these."""
+        quantiles = normal_quantiles().to(mean)  # [P]
+        deviation = covariance.squeeze(-1).clamp_min(0).sqrt()  # [B, 1]
+        return self.predict(mean + deviation * quantiles[:, None, None])  # [P, B, 1]
+
     def check(self, targets: Tensor, outputs: int) -> None:
         """Targets are finite numbers and the model has one output."""
         if outputs != 1:
@@ -98,6 +121,30 @@ class LaplaceLikelihood(Likelihood):
         bad = (~targets.isfinite()).nonzero()
         if len(bad):
             raise InputError(f"row {int(bad[0])}: the target is not a finite number")
+
+
+POINTS = 128  # that stand for a normal distribution
+ROWS = 256  # averaged at a time
+
+
+def sobol_normal(width: int) -> Tensor:
+    """Quasi-random points of N(0, I), always the same; each has its mirror image, [P, width] float64."""
+    engine = torch.quasirandom.SobolEngine(width, scramble=True, seed=0)
+    tiny = torch.finfo(torch.float32).eps  # keeps the quantiles finite
+    points = torch.special.ndtri(engine.draw(POINTS // 2, dtype=torch.float64).clamp(tiny, 1 - tiny))
+    return torch.cat([points, -points])
+
+
+def normal_quantiles() -> Tensor:
+    """Equally likely points of N(0, 1), scaled to variance 1, [P] float64."""
+    points = torch.special.ndtri((torch.arange(POINTS, dtype=torch.float64) + 0.5) / POINTS)
+    return points / points.square().mean().sqrt()
+
+
+def square_root(Sigma: Tensor) -> Tensor:
+    """The symmetric Σ^½ of positive semi-definite Σ [..., C, C]; what is negative is rounding."""
+    values, Q = torch.linalg.eigh(Sigma.double())
+    return ((Q * values.clamp_min(0).sqrt().unsqueeze(-2)) @ Q.mT).to(Sigma.dtype)
 
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {

@@ -7,11 +7,13 @@ smooth-kernel points is numerically singular, and a failed factorisation returns
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sgpa.errors import NumericalError
+from sgpa.fused import factors, fused_factor
 
 JITTERS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # relative to each point's own prior variance
 
@@ -62,6 +64,43 @@ def triangular_inverse(L: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(L, eye.expand_as(L), upper=False)
 
 
+def inverse_factor(K: Tensor, name: str, describe: Describe = in_batch) -> tuple[Tensor, Tensor]:
+    """L and L^-1 of `cholesky`, whose backward pass is products with L^-1 alone."""
+    K = K.double()
+    given = K.detach()
+    if recording(K) and factors(K):
+        return _Factor.apply(K, *fused_factor(given, JITTERS[0]))
+    L = cholesky(given, name, describe)
+    return _Factor.apply(K, L, triangular_inverse(L))
+
+
+class _Factor(torch.autograd.Function):
+    """dK = sym(L^-T Φ(L' dL - dL^-1 L^-T) L^-1), Φ the lower triangle with half the diagonal.
+
+    The jitter is in proportion to K's diagonal, whose gradient grows in the same proportion.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(K: Tensor, L: Tensor, L_inv: Tensor) -> tuple[Tensor, Tensor]:
+        del K
+        return L.view_as(L), L_inv.view_as(L_inv)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(inputs[0].diagonal(dim1=-2, dim2=-1), *output)
+
+    @staticmethod
+    def backward(ctx: Any, dL: Tensor, dL_inv: Tensor) -> tuple[Tensor, None, None]:
+        diagonal, L, L_inv = ctx.saved_tensors
+        inner = (L.mT @ dL - dL_inv @ L_inv.mT).tril()
+        inner = inner - 0.5 * torch.diag_embed(inner.diagonal(dim1=-2, dim2=-1))
+        dK = 0.5 * (L_inv.mT @ (inner + inner.mT) @ L_inv)
+        jitter = L.square().sum(-1) / diagonal - 1
+        return dK + torch.diag_embed(jitter * dK.diagonal(dim1=-2, dim2=-1)), None, None
+
+
 def require_finite(message: Callable[[], str], *tensors: Tensor) -> None:
     """Raise unless every entry is finite. Skipped while a graph is being compiled or captured."""
     if not recording(tensors[0]) and not torch.stack([x.isfinite().all() for x in tensors]).all():
@@ -74,6 +113,17 @@ def full_precision(x: Tensor) -> torch.autocast:
     Variances and KL are differences of nearly equal terms; bfloat16 would leave nothing of them.
     """
     return torch.autocast(x.device.type, enabled=False)
+
+
+@contextmanager
+def matrix_units(allowed: bool = True) -> Iterator[None]:
+    """A block in which products of float32 matrices may, or may not, run in TF32 on a GPU."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 _unchecked: ContextVar[bool] = ContextVar("unchecked", default=False)

@@ -18,9 +18,13 @@ def forget_peak(device: str) -> None:
 
 
 def peak(device: str) -> int | None:
-    """Bytes at most since then; None where the system does not tell."""
+    """Bytes at most since then; None where the system does not tell.
+
+    Of a GPU it is what the process held: a recorded step works in memory of its own, which is held all the
+    time and allocated at none.
+    """
     if device.startswith("cuda"):
-        return torch.cuda.max_memory_allocated(device)
+        return torch.cuda.max_memory_reserved(device)
     with suppress(OSError, ValueError):
         for line in STATUS.read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sgpa import noise
-from sgpa.fused import fused_variance, fuses
+from sgpa.fused import blocked_variance, blocks_take, fused_variance, fuses
 from sgpa.types import Posterior
 
 
@@ -23,11 +23,13 @@ def whiten(L_inv: Tensor, K_zq: Tensor) -> Tensor:
 
 def marginal_variance(kqq: Tensor, A: Tensor, s: Tensor) -> Tensor:
     """diag of K_qq + K_qz K_zz^-1 (S - K_zz) K_zz^-1 K_zq, for every value dimension, [..., H, T, V]."""
-    return fused_variance(kqq, A, s) if fuses(A, s) else plain_variance(kqq, A, s)
+    if fuses(A, s):
+        return fused_variance(kqq, A, torch.einsum("hvmk,hvnk->hmnv", s, s))
+    return (blocked_variance if blocks_take(A, s) else plain_variance)(kqq, A, s)
 
 
 def plain_variance(kqq: Tensor, A: Tensor, s: Tensor) -> Tensor:
-    """The same by products of whole tensors: the reference of the fast path."""
+    """The same by products of whole tensors: the reference of the fast paths."""
     unexplained = (kqq - A.square().sum(-2)).clamp_min(0)  # diag(K_qq - Q_qq), never negative  [..., H, T]
     if s.ndim > A.ndim:  # every sequence has its own factor
         sA = (A.mT.unsqueeze(-3) @ s).transpose(-3, -2)  # [..., H, T, V, M]
@@ -76,9 +78,12 @@ def orthogonal_kl_a(Kaa_va: Tensor, v_a: Tensor, A_a: Tensor) -> Tensor:
     return 0.5 * ((v_a * Kaa_va).sum((-2, -1)) - explained)
 
 
-def orthogonal_kl_g(L_g: Tensor, v_g: Tensor, s_g: Tensor) -> Tensor:
-    """½ Σ_d [v_g' K_gg v_g + tr(K_gg^-1 S_g) - log|K_gg^-1 S_g| - M]: the global part, [..., H]."""
-    return 0.5 * (L_g.mT @ v_g).square().sum((-2, -1)) + covariance_kl(s_g, v_g.shape[-1])
+def orthogonal_kl_g(w_g: Tensor, s_g: Tensor) -> Tensor:
+    """½ Σ_d [v_g' K_gg v_g + tr(K_gg^-1 S_g) - log|K_gg^-1 S_g| - M]: the global part, [..., H].
+
+    w_g = L' v_g, so that its square is v_g' K_gg v_g.
+    """
+    return 0.5 * w_g.square().sum((-2, -1)) + covariance_kl(s_g, w_g.shape[-1])
 
 
 # ---------------------------------------------------------------------------------------------
@@ -105,7 +110,8 @@ def covariance_kl(s: Tensor, width: int) -> Tensor:
     Whitening cancels K_zz. A factor shared by all dimensions ([..., 1, M, M]) counts `width` times.
     """
     trace = s.square().sum((-2, -1))
-    log_det = 2 * s.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
+    on_diagonal = torch.eye(s.shape[-1], dtype=torch.bool, device=s.device)
+    log_det = 2 * torch.where(on_diagonal, s, 1.0).abs().log().sum((-2, -1))
     kl = 0.5 * (trace - log_det - s.shape[-1])  # [..., H, V] or [..., H, 1]
     return kl.sum(-1) * (width // kl.shape[-1])
 

@@ -4,7 +4,7 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sgpa.errors import InputError
 from sgpa.files import write_text
-from sgpa.methods import Predictor
+from sgpa.methods import Predictor, with_samples
 from sgpa.readers import Reader, Rows
 from sgpa.types import Classification, Regression
 
@@ -31,6 +31,13 @@ class Trained:
     reader: Reader
     threshold: float
     classes: tuple[str, ...] = ()  # none for numbers
+
+    def with_samples(self, samples: int) -> "Trained":
+        """The same with another number of samples; 0 to draw nothing.
+
+        The threshold stays the one that the run's own number of samples was given.
+        """
+        return replace(self, predictor=with_samples(self.predictor, samples))
 
     def answers(self, rows: Rows) -> list[Answer]:
         """What the model says about every row.

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,15 @@ import torch
 from torch import Tensor
 
 from sgpa import distributed, logs, memory, metrics
+from sgpa.attention.kernel import KernelProjections
 from sgpa.captured import Captured, can_capture
 from sgpa.checkpoints import load_run, save_run
+from sgpa.compiled import Compiled, can_compile
 from sgpa.data import Dataset
 from sgpa.diagnostics import diagnose
 from sgpa.errors import CheckpointError, ConfigError, check_fields
 from sgpa.files import read_tensors, write_tensors
+from sgpa.fused import TRITON
 from sgpa.methods import Method, Predictor
 from sgpa.models import ModelConfig, Transformer, pretrained, to_json
 from sgpa.objectives import Progress
@@ -28,6 +33,8 @@ from sgpa.types import Batch, Classification, Prediction
 
 CHECKPOINT_SECONDS = 5.0  # at most so much work is lost when a run dies
 TELL_SECONDS = 0.5  # how often a step is reported
+
+log = logging.getLogger(__name__)
 
 Report = Callable[[dict[str, Any]], None]  # receives each epoch's line of the log, or a step's
 
@@ -116,10 +123,12 @@ def train_together(trainers: Sequence[Trainer]) -> list[Transformer]:
         for group in [behind] if together else [[run] for run in behind]:
             key = tuple(runs.index(run) for run in group)
             if key not in steppers:
-                steppers[key] = _stepper([run.member for run in group], first)
+                steps = first.optim.epochs * group[0].steps
+                members = [run.member for run in group]
+                steppers[key] = stepper(members, first.method, first.optim, steps)
             _epoch(group, steppers[key], epoch)
-    for stepper in steppers.values():
-        stepper.close()
+    for each in steppers.values():
+        each.close()
     for run in runs:
         run.finish()
     distributed.wait()  # what follows may read the models
@@ -130,13 +139,30 @@ def train_together(trainers: Sequence[Trainer]) -> list[Transformer]:
 Stepper = OneByOne | Stacked
 
 
-def _stepper(members: Sequence[Member], trainer: Trainer) -> Stepper:
+def stepper(members: Sequence[Member], method: Method, optim: OptimConfig, steps: int) -> Stepper:
+    """How these models make their steps, so many in all."""
+    check_triton(members)
     if distributed.world() == 1 and can_capture(members):
-        return Captured(members, trainer.method, trainer.optim)
+        kind = Compiled if can_compile(members, steps) else Captured
+        return kind(members, method, optim)
     if len(members) > 1:
-        return Stacked(members, trainer.method, trainer.optim)
-    kind = DataParallel if distributed.world() > 1 else OneByOne
-    return kind(members[0], trainer.method, trainer.optim)
+        return Stacked(members, method, optim)
+    single = DataParallel if distributed.world() > 1 else OneByOne
+    return single(members[0], method, optim)
+
+
+def check_triton(members: Sequence[Member]) -> None:
+    """Say so where a GPU could be faster; the numbers are the same."""
+    model = members[0].model
+    kernels = any(isinstance(layer.attention, KernelProjections) for layer in model.gp_layers)
+    if not TRITON and kernels and model.device.type == "cuda":
+        tell_of_triton()
+
+
+@cache
+def tell_of_triton() -> None:
+    """Once per process."""
+    log.warning("Triton is not installed: kernel attention takes slower ways; install the extra `fused`")
 
 
 class _Run:

@@ -13,9 +13,8 @@ from sgpa.types import AttentionOutput, Kl, Posterior
 
 @dataclass(frozen=True)
 class Moments:
-    """An attention layer before sampling: enough to sample from, to pay for and to look at."""
+    """An attention layer before sampling: enough to sample from and to pay for."""
 
-    weights: Tensor  # softmax weights or K_qa                          [B, H, T, U]
     mean: Tensor  # [B, H, T, V]
     kl: Kl
     variance: Tensor | None = None  # None where attention is deterministic   [B, H, T, V]
@@ -32,8 +31,8 @@ class Moments:
 class Attention(nn.Module):
     """Self-attention over x [B, T, E], with arguments in the manner of `nn.MultiheadAttention`.
 
-    `key_padding_mask` [B, T] is True at padding, as there. Subclasses implement `moments`; those with
-    `stochastic = True` draw their output, and draw `samples` of them at once when asked to.
+    `key_padding_mask` [B, T] is True at padding, as there. Subclasses implement `moments` and `weights`;
+    those with `stochastic = True` draw their output, and draw `samples` of them at once when asked to.
     """
 
     stochastic = False
@@ -60,8 +59,17 @@ class Attention(nn.Module):
         self.W_o = nn.Linear(embed_dim, embed_dim)
         self.dropout = Dropout(dropout)
 
+    @property
+    def careful(self) -> bool:
+        """Whether the products that need float32 are in operators that see to it by themselves."""
+        return True
+
     def moments(self, x: Tensor, padding: Tensor | None, state: object = None) -> Moments:
         """Everything up to, but not including, the sampling; x is zero at padding."""
+        raise NotImplementedError
+
+    def weights(self, x: Tensor, padding: Tensor | None) -> Tensor:
+        """What the values are multiplied with, [B, H, T, T]: for looking at, no pass writes it out."""
         raise NotImplementedError
 
     def draw(self, moments: Moments, samples: tuple[int, ...]) -> Tensor:

@@ -1,11 +1,16 @@
 """Kernel attention (eq:kattn): the posterior mean of a sparse GP, without its variance."""
 
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from sgpa.attention.base import Attention, Moments
 from sgpa.errors import ConfigError
-from sgpa.kernels import Kernel
+from sgpa.fused import TRITON, WIDTH, fused_attend
+from sgpa.kernels import ArdRbfKernel, ExponentialKernel, Kernel
 from sgpa.types import Kl
+
+RBF = {ArdRbfKernel: True, ExponentialKernel: False}  # what the fast paths call the kernels they know
 
 
 class KernelProjections(Attention):
@@ -29,10 +34,43 @@ class KernelProjections(Attention):
         self.W_qk = nn.Linear(embed_dim, embed_dim, bias=False)  # projects the keys
         self.W_q = None if tied else nn.Linear(embed_dim, embed_dim, bias=False)
 
+    def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q and k_a in units of the length-scales and v_a, [B, H, T, D] each; q is k_a when tied."""
+        if self.W_q is not None or not (type(self.W_qk) is type(self.W_v) is nn.Linear):
+            return *self.queries_keys(x), self.heads(x, self.W_v)
+        W = torch.cat([self.scaled(self.W_qk), self.W_v.weight])  # [2 E, E]: one product instead of two
+        k, v = linear(x, W).unflatten(-1, (2, self.num_heads, self.head_width)).unbind(-3)  # [B, T, H, D]
+        k = k.transpose(-3, -2)
+        return k, k, v.transpose(-3, -2)
+
     def queries_keys(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """q and k_a, [B, H, T, D] each; the same tensor when tied."""
-        k = self.heads(x, self.W_qk)
-        return (k if self.W_q is None else self.heads(x, self.W_q)), k
+        """q and k_a in units of the length-scales, [B, H, T, D] each; the same tensor when tied."""
+        k = self.points(x, self.W_qk)
+        return (k if self.W_q is None else self.points(x, self.W_q)), k
+
+    def points(self, x: Tensor, W: nn.Linear) -> Tensor:
+        """x W / ℓ, cut into heads."""
+        if type(W) is not nn.Linear:
+            return self.kernel.scale(self.heads(x, W))
+        return linear(x, self.scaled(W)).unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)
+
+    def scaled(self, W: nn.Linear) -> Tensor:
+        """W / ℓ, [E, E]: dividing the weights is less work than dividing the points."""
+        return W.weight * self.kernel.inverse_lengthscale(W.weight.dtype).flatten().unsqueeze(-1)
+
+    @property
+    def careful(self) -> bool:
+        """Whether this layer has a fast path, which takes care of its precision."""
+        return TRITON and self.W_q is None and type(self.kernel) in RBF and self.head_width <= WIDTH
+
+    def fuses(self, x: Tensor) -> bool:
+        """Whether the fast path takes these points [B, H, T, D]."""
+        return self.careful and x.is_cuda and x.dtype == torch.float32 and x.ndim == 4
+
+    def weights(self, x: Tensor, padding: Tensor | None) -> Tensor:
+        """K_qk, with columns at padding that the values, zero there, never see."""
+        del padding
+        return self.kernel.between(*self.queries_keys(x))
 
     def overflow_message(self) -> str:
         """Name the matrix: only the Gram matrix can overflow."""
@@ -54,8 +92,11 @@ class KernelAttention(KernelProjections):
     """
 
     def moments(self, x: Tensor, padding: Tensor | None, state: object = None) -> Moments:
-        """The Gram matrix and the attended values."""
+        """The attended values."""
         del padding, state
-        q, k = self.queries_keys(x)
-        K = self.kernel(q, k)  # [B, H, T, T]
-        return Moments(K, K @ self.heads(x, self.W_v), Kl.zero(x))
+        q, k, v = self.projected(x)  # [B, H, T, D]
+        if self.fuses(q):
+            mean = fused_attend(q, v, self.kernel.log_variance, RBF[type(self.kernel)])
+        else:
+            mean = self.kernel.between(q, k) @ v
+        return Moments(mean, Kl.zero(x))

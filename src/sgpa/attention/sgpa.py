@@ -8,10 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from sgpa.attention.base import Moments
+from sgpa.attention.kernel import RBF
 from sgpa.attention.sampled import SampledAttention
 from sgpa.errors import InputError, check_fields
+from sgpa.fused import WIDTH, fused_mean, fused_variance
 from sgpa.kernels import Kernel
-from sgpa.linalg import cholesky, full_precision, triangular_inverse
+from sgpa.linalg import cholesky, full_precision, inverse_factor
 from sgpa.posteriors import (
     cheng_boots_kl_a,
     cheng_boots_posterior,
@@ -44,10 +46,12 @@ INDUCING_INITS = {
 class GlobalState:
     """All of a layer that depends on its parameters alone, computed once per step or per prediction."""
 
-    k_g: Tensor  # global keys                                     [H, M, D]
+    k_g: Tensor  # global keys in units of the length-scales      [H, M, D]
     L_inv: Tensor  # inverse Cholesky factor of K_gg, float64      [H, M, M]
     s_g: Tensor  # whitened factor: S_g = L s_g s_g' L'            [H, V, M, M]
+    S: Tensor  # s_g s_g', value dimensions last                   [H, M, M, V]
     v_g: Tensor  # [H, M, V]
+    w_g: Tensor  # L' v_g                                          [H, M, V]
     kl: Tensor  # global KL summed over heads                      []
 
 
@@ -133,20 +137,9 @@ class DecoupledSgpa(SampledAttention):
         rows = [torch.randperm(len(tokens))[: self.num_global] for _ in range(self.num_heads)]
         self.Z_g.copy_(tokens[torch.stack(rows).to(tokens.device)])
 
-    def global_keys(self, features: Tensor) -> Tensor:
-        """k_g = G(Z_g) W_qk for each head: [H, M, E] -> [H, M, D]."""
-        W = self.W_qk.weight.unflatten(0, (self.num_heads, self.head_width))  # [H, D, E]
-        return features @ W.mT
-
     def s_factor(self) -> Tensor:
         """The lower-triangular factor that `raw_s_g` stands for, [H, V, M, M]."""
-        log_diagonal = self.raw_s_g.diagonal(dim1=-2, dim2=-1)
-        return self.raw_s_g.tril(-1) + torch.diag_embed(log_diagonal.exp())
-
-    def whitened_factor(self, L_inv: Tensor) -> Tensor:
-        """s_g in float64, whichever of S_g's factors is the free one, [H, V, M, M]."""
-        s = self.s_factor().double()
-        return s if self.whitened else L_inv.unsqueeze(-3) @ s
+        return lower(self.raw_s_g)
 
     def global_state(self) -> GlobalState:
         """The state of this layer on its own, where G_phi is the identity."""
@@ -155,14 +148,14 @@ class DecoupledSgpa(SampledAttention):
 
     def global_projection(self, x: Tensor, state: GlobalState) -> tuple[Tensor, Tensor]:
         """K_xg and A_x = L^-1 K_gx for points x [B, H, T, D]."""
-        K_xg = self.kernel(x, state.k_g)  # [B, H, T, M]
+        K_xg = self.kernel.between(x, state.k_g)  # [B, H, T, M]
         return K_xg, whiten(state.L_inv.to(x.dtype), K_xg.mT)
 
     def unexplained_factor(self, q: Tensor, state: GlobalState) -> Tensor:
         """Cholesky factor of K_qq - Q_qq, [B, H, T, T]."""
         q64 = q.double()
-        K_qq = self.kernel.gram(q64)
-        A = whiten(state.L_inv, self.kernel(state.k_g.double(), q64))
+        K_qq = self.kernel.between(q64, q64)
+        A = whiten(state.L_inv, self.kernel.between(state.k_g.double(), q64))
         scale = K_qq.diagonal(dim1=-2, dim2=-1)
         return cholesky(K_qq - A.mT @ A, "K_qq - Q_qq", self.place_in_batch, scale).to(q.dtype)
 
@@ -174,22 +167,27 @@ class DecoupledSgpa(SampledAttention):
         shape = (self.num_heads, self.num_global, self.head_width)
         if not isinstance(state, GlobalState) or state.k_g.shape != shape:
             raise InputError(f"{self.name}: the state given is not one of this layer's (global keys {shape})")
-        terms = self.terms(x, state)
+        q, k_a, v_a = self.projected(x)  # [B, H, T, D]
+        if self.fuses(q):
+            return self.fused(q, v_a, state)
+        terms = self.terms(q, k_a, v_a, state)
         posterior, kl_a = self.condition(terms, state)
-        kl = Kl(state.kl, kl_a.sum(-1))
         L_c = self.unexplained_factor(terms.q, state) if self.joint else None
-        return Moments(terms.K_qa, posterior.mean, kl, posterior.variance, L_c, terms.A_q, state.s_g)
+        kl = Kl(state.kl, kl_a.sum(-1))
+        return Moments(posterior.mean, kl, posterior.variance, L_c, terms.A_q, state.s_g)
 
-    def terms(self, x: Tensor, state: GlobalState) -> Terms:
+    def fused(self, x: Tensor, v: Tensor, state: GlobalState) -> Moments:
+        """The same moments in one operation, where `fuses` says that there is one."""
+        raise NotImplementedError
+
+    def terms(self, q: Tensor, k_a: Tensor, v_a: Tensor, state: GlobalState) -> Terms:
         """Every Gram matrix and projection the equations speak of."""
-        q, k_a = self.queries_keys(x)  # [B, H, T, D]
-        v_a = self.heads(x, self.W_v)  # [B, H, T, V]
-        K_qa = self.kernel(q, k_a)
+        K_qa = self.kernel.between(q, k_a)
         K_qg, A_q = self.global_projection(q, state)
         tied = self.W_q is None
         A_a = A_q if tied else self.global_projection(k_a, state)[1]
-        Kaa_va = (K_qa if tied else self.kernel.gram(k_a)) @ v_a
-        return Terms(q, self.kernel.diagonal(q), K_qa, K_qg, A_q, A_a, v_a, Kaa_va)
+        Kaa_va = (K_qa if tied else self.kernel.between(k_a, k_a)) @ v_a
+        return Terms(q, self.kernel.at(q), K_qa, K_qg, A_q, A_a, v_a, Kaa_va)
 
     def condition(self, terms: Terms, state: GlobalState) -> tuple[Posterior, Tensor]:
         """The posterior and the amortised KL of each head: the form's own equations."""
@@ -204,6 +202,18 @@ class OrthogonalSgpa(DecoupledSgpa):
     >>> layer(torch.randn(2, 5, 8), samples=10).value.shape
     torch.Size([10, 2, 5, 8])
     """
+
+    @property
+    def careful(self) -> bool:
+        """Not for joint sampling, nor for many inducing points."""
+        return not self.joint and self.num_global <= WIDTH and super().careful
+
+    def fused(self, x: Tensor, v: Tensor, state: GlobalState) -> Moments:
+        """eq:odsvgp without a Gram matrix."""
+        L_inv, rbf = state.L_inv.to(x.dtype), RBF[type(self.kernel)]
+        mean, kl, A = fused_mean(x, v, state.k_g, L_inv, state.w_g, self.kernel.log_variance, rbf)
+        variance = fused_variance(self.kernel.at(x), A, state.S)
+        return Moments(mean, Kl(state.kl, kl.sum(-1)), variance)
 
     def condition(self, terms: Terms, state: GlobalState) -> tuple[Posterior, Tensor]:
         """eq:odsvgp."""
@@ -220,6 +230,11 @@ class ChengBootsSgpa(DecoupledSgpa):
 
     global_mean = False
 
+    @property
+    def careful(self) -> bool:
+        """Only its variance has a fast path."""
+        return False
+
     def condition(self, terms: Terms, state: GlobalState) -> tuple[Posterior, Tensor]:
         """eq:naivedsvgp."""
         t = terms
@@ -227,16 +242,33 @@ class ChengBootsSgpa(DecoupledSgpa):
         return posterior, cheng_boots_kl_a(t.Kaa_va, t.v_a)
 
 
+def lower(raw: Tensor) -> Tensor:
+    """The strictly lower triangle of raw [..., M, M], and on the diagonal what it is the logarithm of.
+
+    Entry by entry: reading and writing diagonals would be passes of their own.
+    """
+    on_diagonal = torch.eye(raw.shape[-1], dtype=torch.bool, device=raw.device)
+    return torch.where(on_diagonal, torch.where(on_diagonal, raw, 0.0).exp(), raw.tril(-1))
+
+
 def global_states(layers: Sequence[DecoupledSgpa], features: Sequence[Tensor]) -> tuple[GlobalState, ...]:
     """The states of layers of one shape, from G_phi(Z_g) of each, in float64 and batched over layers."""
-    k_g = [layer.global_keys(g) for layer, g in zip(layers, features, strict=True)]  # L times [H, M, D]
-    K_gg = torch.stack([layer.kernel.gram(k.double()) for layer, k in zip(layers, k_g, strict=True)])
-    L = cholesky(K_gg, "K_gg", lambda at: f"{layers[at[0]].name}, head {at[1] + 1}")  # [L, H, M, M]
-    L_inv = triangular_inverse(L)
-    s_g = torch.stack([layer.whitened_factor(L_inv[i]) for i, layer in enumerate(layers)])  # [L, H, V, M, M]
+    kernels = [layer.kernel for layer in layers]
+    W = torch.stack([layer.W_qk.weight for layer in layers]).unflatten(1, (layers[0].num_heads, -1))
+    scale = torch.stack([kernel.inverse_lengthscale(W.dtype) for kernel in kernels])  # [L, H, D]
+    k_g = torch.stack(list(features)) @ (W * scale.unsqueeze(-1)).mT  # [L, H, M, D]
+    points = k_g.double()
+    log_variance = torch.stack([kernel.log_variance for kernel in kernels]).double()  # [L, H]
+    K_gg = (kernels[0].exponent(points, points) + log_variance[..., None, None]).exp()
+    L, L_inv = inverse_factor(K_gg, "K_gg", lambda at: f"{layers[at[0]].name}, head {at[1] + 1}")
+    s_g = lower(torch.stack([layer.raw_s_g for layer in layers])).double()  # [L, H, V, M, M]
+    if not all(layer.whitened for layer in layers):
+        free = torch.tensor([layer.whitened for layer in layers], device=s_g.device).view(-1, 1, 1, 1, 1)
+        s_g = torch.where(free, s_g, L_inv.unsqueeze(-3) @ s_g)
     v_g = torch.stack([layer.v_g for layer in layers])  # [L, H, M, V]
-    kl = orthogonal_kl_g(L, v_g.double(), s_g).sum(-1)  # [L]
+    w_g = L.mT @ v_g.double()
+    S = (s_g @ s_g.mT).permute(0, 1, 3, 4, 2)  # [L, H, M, M, V]
+    kl = orthogonal_kl_g(w_g, s_g).sum(-1)  # [L]
     dtype = v_g.dtype
-    return tuple(
-        GlobalState(k_g[i], L_inv[i], s_g[i].to(dtype), v_g[i], kl[i].to(dtype)) for i in range(len(layers))
-    )
+    s_g, S, w_g, kl = s_g.to(dtype), S.to(dtype).contiguous(), w_g.to(dtype), kl.to(dtype)
+    return tuple(GlobalState(*each) for each in zip(k_g, L_inv, s_g, S, v_g, w_g, kl, strict=True))

@@ -43,6 +43,11 @@ class StandardSgpa(SampledAttention):
         self.W_s = nn.Linear(embed_dim, num_heads * max_tokens)
         self.W_log_s = nn.Linear(embed_dim, num_heads)
 
+    @property
+    def careful(self) -> bool:
+        """There is no fast path; all is in float64."""
+        return False
+
     def s_factor(self, x: Tensor) -> Tensor:
         """Lower-triangular factor amortised by projection, [B, H, 1, T, T]."""
         T = x.shape[1]
@@ -57,9 +62,10 @@ class StandardSgpa(SampledAttention):
     def moments(self, x: Tensor, padding: Tensor | None, state: object = None) -> Moments:
         """Posterior and KL in float64; padded keys become points that nothing correlates with."""
         del state
-        q, k = (points.double() for points in self.queries_keys(x))  # [B, H, T, D]
+        q, k = self.queries_keys(x)  # [B, H, T, D]
+        q, k = (k.double(),) * 2 if q is k else (q.double(), k.double())
         v = self.heads(x, self.W_v).double()  # [B, H, T, V]
-        K_qk, K_kk = self.kernel(q, k), self.kernel.gram(k)  # [B, H, T, T]
+        K_qk, K_kk = self.kernel.between(q, k), self.kernel.between(k, k)  # [B, H, T, T]
         K_kq, s = K_qk.mT, self.s_factor(x).double()
         if padding is not None:
             pad = padding[:, None, :, None]  # [B, 1, T, 1]
@@ -72,15 +78,14 @@ class StandardSgpa(SampledAttention):
         if not self.whitened:
             s = L_inv.unsqueeze(-3) @ s
         A = whiten(L_inv, K_kq)  # [B, H, T, T]
-        kqq = self.kernel.diagonal(q)  # [B, H, T]
+        kqq = self.kernel.at(q)  # [B, H, T]
         posterior = standard_posterior(kqq, K_qk, A, v, s)
         kl = standard_kl(L @ (L.mT @ v), v, s).sum(-1)  # [B]
         L_c = None
         if self.joint:
-            K_qq = self.kernel.gram(q)
+            K_qq = self.kernel.between(q, q)
             L_c = cholesky(K_qq - A.mT @ A, "K_qq - Q_qq", self.place_in_batch, kqq).to(x.dtype)
         return Moments(
-            K_qk.to(x.dtype),
             posterior.mean.to(x.dtype),
             Kl(x.new_zeros(()), kl.to(x.dtype)),
             posterior.variance.to(x.dtype),

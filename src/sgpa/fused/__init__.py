@@ -1,5 +1,21 @@
 """Fast paths of the equations in `posteriors.py`; each equals its plain reference within a stated error."""
 
+from sgpa.fused.attend import fused_attend
+from sgpa.fused.factor import factors, fused_factor
+from sgpa.fused.mean import fused_mean
+from sgpa.fused.shapes import TRITON, WIDTH
 from sgpa.fused.variance import fused_variance, fuses
+from sgpa.fused.variance_cpu import blocked_variance, blocks_take
 
-__all__ = ["fused_variance", "fuses"]
+__all__ = [
+    "TRITON",
+    "WIDTH",
+    "blocked_variance",
+    "blocks_take",
+    "factors",
+    "fused_attend",
+    "fused_factor",
+    "fused_mean",
+    "fused_variance",
+    "fuses",
+]

@@ -1,10 +1,10 @@
 """The marginal variance of a decoupled layer without its [B, H, T, V M] intermediate.
 
-var[t, v] = max(0, k_t - Σ_m a_mt²) + Σ_mn a_mt a_nt S_v[m, n],  S_v = s_v s_v'.
+var[t, v] = max(0, k_t - Σ_m a_mt²) + Σ_mn a_mt a_nt S[m, n, v].
 
-The quadratic form is a product of the outer products a_t a_t' [T, M M] with S [M M, V]. A tile of tokens
-makes its outer products in registers, one row m at a time, and never writes them. S is formed once for all
-tokens. The reference is `posteriors.plain_variance`.
+The quadratic form is a product of the outer products a_t a_t' [T, M M] with S [M M, V]. A tile of tokens,
+of one or several sequences, makes its outer products in registers, a few rows at a time, and never writes
+them; the backward pass makes them again. The reference is `posteriors.plain_variance`.
 """
 
 from typing import Any
@@ -12,104 +12,95 @@ from typing import Any
 import torch
 from torch import Tensor
 
-try:  # no Triton, no fast path: the reference is used
-    from triton import cdiv, next_power_of_2
+from sgpa.fused.shapes import TOKENS, TRITON, WIDTH, dense, padded, side_by_side, steps
+
+if TRITON:
+    from triton import cdiv
 
     from sgpa.fused import variance_kernels as kernels
-except ImportError:
-    kernels = None  # type: ignore[assignment]
 
-TOKENS = 128  # of a tile
-SHARES = 8  # of all tokens, each a program of its own
+OUTER = 128  # columns of outer products made at a time
+SHARES = 8  # of all tokens in the gradient of S
+
+Three = tuple[Tensor, Tensor, Tensor]
 
 
 def fuses(A: Tensor, s: Tensor) -> bool:
     """Whether the fast path takes these: on a GPU, in float32, one factor for all sequences."""
-    return kernels is not None and A.is_cuda and A.dtype == torch.float32 and s.ndim == A.ndim
+    fits = A.shape[-2] <= WIDTH and s.shape[-3] <= WIDTH
+    return TRITON and A.is_cuda and A.dtype == torch.float32 and A.ndim == s.ndim == 4 and fits
 
 
-def fused_variance(kqq: Tensor, A: Tensor, s: Tensor) -> Tensor:
-    """`marginal_variance` of kqq [B, H, T], A [B, H, M, T] and s [H, V, M, M], as [B, H, T, V]."""
-    S = torch.einsum("hvmk,hvnk->hmnv", s, s).contiguous()  # [H, M, M, V]
-    return _Variance.apply(kqq, A, S)
+@torch.library.custom_op("sgpa::variance", mutates_args=())
+def fused_variance(kqq: Tensor, A: Tensor, S: Tensor) -> Tensor:
+    """The variance [B, H, T, V] of kqq [B, H, T], A [B, H, M, T] and S [H, M, M, V]."""
+    A, S = A.contiguous(), S.contiguous()
+    (B, H, M, T), V = A.shape, S.shape[-1]
+    out = torch.empty(B, H, T, V, dtype=A.dtype, device=A.device)
+    kernels.forward[cdiv(B * T, TOKENS), H](
+        kqq,
+        A,
+        S,
+        out,
+        B * T,
+        T,
+        H,
+        M,
+        V,
+        *steps(kqq),
+        **_tile(M, V),
+        R=max(1, OUTER // padded(M)),
+        num_warps=2,
+    )
+    return out
 
 
-class _Variance(torch.autograd.Function):
-    """The backward pass makes the outer products again instead of storing them."""
-
-    @staticmethod
-    def forward(kqq: Tensor, A: Tensor, S: Tensor) -> Tensor:
-        kqq, A = kqq.contiguous(), A.contiguous()
-        B, H, M, T = A.shape
-        out = torch.empty(B, H, T, S.shape[-1], dtype=A.dtype, device=A.device)
-        grid = (cdiv(B * T, TOKENS), H)
-        kernels.forward[grid](kqq, A, S, out, B * T, T, H, M, S.shape[-1], **_tile(M, S.shape[-1]))
-        return out
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        del output
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return _Gradient.apply(*ctx.saved_tensors, gradient)
-
-    @staticmethod
-    def vmap(
-        info: Any, dims: tuple[int | None, ...], kqq: Tensor, A: Tensor, S: Tensor
-    ) -> tuple[Tensor, int]:
-        """Models side by side are more heads."""
-        E = info.batch_size
-        kqq, A, S = (_leading(x, d, E) for x, d in zip((kqq, A, S), dims, strict=True))  # [E, ...]
-        out = _Variance.apply(_heads(kqq), _heads(A), S.flatten(0, 1))  # [B, E H, T, V]
-        return out.unflatten(1, (E, -1)), 1
-
-
-class _Gradient(torch.autograd.Function):
-    """The gradients of kqq, A and S. Not differentiable again."""
-
-    @staticmethod
-    def forward(kqq: Tensor, A: Tensor, S: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        kqq, A, g = kqq.contiguous(), A.contiguous(), g.contiguous()
-        B, H, M, T = A.shape
-        V = S.shape[-1]
-        dk, dA = torch.empty_like(kqq), torch.empty_like(A)
-        shares = min(SHARES, cdiv(B * T, TOKENS))  # summed afterwards, always in the same order
-        dS = torch.empty(shares, *S.shape, dtype=S.dtype, device=S.device)
-        sizes = (B * T, T, H, M, V)
-        kernels.backward_A[(cdiv(B * T, TOKENS), H)](kqq, A, S, g, dk, dA, *sizes, **_tile(M, V))
-        kernels.backward_S[(M, H, shares)](A, g, dS, *sizes, **_tile(M, V))
-        return dk, dA, dS.sum(0)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:
-        del ctx, inputs, output
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
-        raise NotImplementedError("the fused variance has no second derivative; plain_variance has")
-
-    @staticmethod
-    def vmap(
-        info: Any, dims: tuple[int | None, ...], kqq: Tensor, A: Tensor, S: Tensor, g: Tensor
-    ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, int, int]]:
-        """Models side by side are more heads."""
-        E = info.batch_size
-        kqq, A, S, g = (_leading(x, d, E) for x, d in zip((kqq, A, S, g), dims, strict=True))
-        dk, dA, dS = _Gradient.apply(_heads(kqq), _heads(A), S.flatten(0, 1), _heads(g))
-        return (dk.unflatten(1, (E, -1)), dA.unflatten(1, (E, -1)), dS.unflatten(0, (E, -1))), (1, 1, 0)
-
-
-def _leading(x: Tensor, dim: int | None, size: int) -> Tensor:
-    return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
-
-
-def _heads(x: Tensor) -> Tensor:
-    """[E, B, H, ...] -> [B, E H, ...]."""
-    return x.transpose(0, 1).flatten(1, 2)
+@torch.library.custom_op("sgpa::variance_gradient", mutates_args=())
+def variance_gradient(kqq: Tensor, A: Tensor, S: Tensor, w: Tensor) -> Three:
+    """The gradients of kqq, of A and, in shares to be summed, of S, for the gradient w of the variance."""
+    A, S, w = A.contiguous(), S.contiguous(), dense(w)
+    (B, H, M, T), V = A.shape, S.shape[-1]
+    tile, rows, sizes = _tile(M, V), max(1, OUTER // padded(M)), (B * T, T, H, M, V)
+    dk, dA = torch.empty(B, H, T, dtype=A.dtype, device=A.device), torch.empty_like(A)
+    dS = torch.empty(_shares(B * T), *S.shape, dtype=S.dtype, device=S.device)
+    kernels.backward_A[cdiv(B * T, TOKENS), H](kqq, A, S, w, dk, dA, *sizes, *steps(kqq, w), **tile, R=rows)
+    kernels.backward_S[cdiv(M, 2 * rows), H, len(dS)](
+        A, w, dS, *sizes, *steps(w), **tile, R=2 * rows, num_warps=8
+    )
+    return dk, dA, dS
 
 
 def _tile(M: int, V: int) -> dict[str, int]:
-    """Sizes of tiles: powers of two, and 16 at least, as matrix units want them."""
-    return {"TT": TOKENS, "MM": max(16, next_power_of_2(M)), "VV": max(16, next_power_of_2(V))}
+    return {"TT": TOKENS, "MM": padded(M), "VV": padded(V)}
+
+
+def _shares(tokens: int) -> int:
+    return int(min(SHARES, -(-tokens // TOKENS)))
+
+
+@fused_variance.register_fake
+def _(kqq: Tensor, A: Tensor, S: Tensor) -> Tensor:
+    del kqq
+    B, H, _, T = A.shape
+    return A.new_empty(B, H, T, S.shape[-1])
+
+
+@variance_gradient.register_fake
+def _(kqq: Tensor, A: Tensor, S: Tensor, w: Tensor) -> Three:
+    del w
+    return A.new_empty(kqq.shape), A.new_empty(A.shape), S.new_empty(_shares(kqq[:, 0].numel()), *S.shape)
+
+
+def _save(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    del output
+    ctx.save_for_backward(*inputs)
+
+
+def _backward(ctx: Any, w: Tensor) -> Three:
+    dk, dA, dS = variance_gradient(*ctx.saved_tensors, w)
+    return dk, dA, dS.sum(0)
+
+
+fused_variance.register_autograd(_backward, setup_context=_save)
+fused_variance.register_vmap(side_by_side(fused_variance, "bbh", "b"))
+variance_gradient.register_vmap(side_by_side(variance_gradient, "bbhb", "bbb"))

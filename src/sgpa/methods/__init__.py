@@ -1,11 +1,12 @@
 """Methods, each a small object behind one contract."""
 
 from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Predictor, Tensors
-from sgpa.methods.dropout import McDropout
+from sgpa.methods.dropout import DropoutPredictor, McDropout
 from sgpa.methods.ensemble import Ensemble, deep_ensemble, sgpa_ensemble
 from sgpa.methods.laplace import KfacLaplace
 from sgpa.methods.mfvi import Mfvi
 from sgpa.methods.mle import Mle
+from sgpa.methods.samples import SampledPredictor, with_samples
 from sgpa.methods.sgpa import Sgpa
 from sgpa.methods.sngp import Sngp
 from sgpa.methods.temperature import TemperatureScaling
@@ -26,6 +27,7 @@ __all__ = [
     "CATALOGUE",
     "NOTHING",
     "Calibration",
+    "DropoutPredictor",
     "Ensemble",
     "KfacLaplace",
     "McDropout",
@@ -34,10 +36,12 @@ __all__ = [
     "Mle",
     "PostHoc",
     "Predictor",
+    "SampledPredictor",
     "Sgpa",
     "Sngp",
     "TemperatureScaling",
     "Tensors",
     "deep_ensemble",
     "sgpa_ensemble",
+    "with_samples",
 ]

@@ -1,6 +1,10 @@
 """One layer of the deep GP: a deep kernel G_phi followed by attention."""
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from sgpa.attention import Attention, GlobalState
 from sgpa.noise import Dropout
@@ -16,6 +20,11 @@ class Mlp(nn.Module):
         self.up = nn.Linear(width, width)
         self.down = nn.Linear(width, width)
         self.dropout = Dropout(dropout)
+
+    @property
+    def plain(self) -> bool:
+        """Whether both maps are as they are made here, not Bayesian or spectrally normalised ones."""
+        return type(self.up) is nn.Linear and type(self.down) is nn.Linear
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., E] -> [..., E]."""
@@ -48,6 +57,27 @@ class Layer(nn.Module):
         h, s = self.features(f)
         out = self.attention(s, padding, state=state, samples=samples)
         return AttentionOutput(h + out.value, out.kl)
+
+
+def features_of(layers: Sequence[Layer], points: Sequence[Tensor]) -> list[Tensor]:
+    """G_phi of every layer at points of its own [H, M, E]; layers with plain maps are computed together."""
+    deep = [i for i, layer in enumerate(layers) if isinstance(layer.mlp, Mlp) and layer.mlp.plain]
+    if len(deep) < 2:
+        return [layer.features(x)[1] for layer, x in zip(layers, points, strict=True)]
+    first = layers[deep[0]]
+
+    def features(mlp: dict[str, Tensor], norm: dict[str, Tensor], x: Tensor) -> Tensor:
+        found: Tensor = functional_call(first.norm, norm, functional_call(first.mlp, mlp, x))
+        return found
+
+    mlps, norms = _stacked([layers[i].mlp for i in deep]), _stacked([layers[i].norm for i in deep])
+    together = iter(torch.vmap(features)(mlps, norms, torch.stack([points[i] for i in deep])))
+    return [next(together) if i in deep else layers[i].features(points[i])[1] for i in range(len(layers))]
+
+
+def _stacked(modules: Sequence[nn.Module]) -> dict[str, Tensor]:
+    each = [dict(module.named_parameters()) for module in modules]
+    return {name: torch.stack([parameters[name] for parameters in each]) for name in each[0]}
 
 
 class NoDropout:

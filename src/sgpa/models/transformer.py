@@ -13,9 +13,10 @@ from sgpa.likelihoods import LIKELIHOODS
 from sgpa.linalg import full_precision
 from sgpa.models import pretrained
 from sgpa.models.bayesian import bayesian_maps, drawing
-from sgpa.models.blocks import Layer, Mlp, NoDropout
+from sgpa.models.blocks import Layer, Mlp, NoDropout, features_of
 from sgpa.models.config import GraphConfig, ModelConfig, PatchConfig, TokenConfig, WordsConfig
 from sgpa.models.graph import GraphEmbedding
+from sgpa.models.means import output_moments
 from sgpa.models.modes import evaluating
 from sgpa.models.text import TokenEmbedding
 from sgpa.models.vision import PatchEmbedding
@@ -99,8 +100,7 @@ class Transformer(nn.Module):
         if not attentions:
             return ()
         with NoDropout(self), full_precision(attentions[0].Z_g):
-            features = [layer.features(a.Z_g)[1] for layer, a in zip(layers, attentions, strict=True)]
-            return global_states(attentions, features)  # features: G_phi(Z_g), [H, M, E] each
+            return global_states(attentions, features_of(layers, [a.Z_g for a in attentions]))
 
     def walk(
         self, inputs: Inputs, states: States | None = None, samples: int | None = None
@@ -176,8 +176,15 @@ class Transformer(nn.Module):
         Ten samples where layers sample, one where they do not. The same seed gives the same answer, and
         the caller's random state is left alone. `batch_size` rows go through the model at a time; the
         default keeps the work in the caches of a CPU, or a GPU busy.
+
+        `samples=0` draws nothing and needs sampled attention: posterior means go through the model, the
+        layers' variances are carried to the outputs to first order (`moments`), and the likelihood averages
+        over that normal distribution at fixed points. Expected entropy and mutual information are those of
+        the same distribution. The answer to a row depends on that row alone: not on the seed, nor on others.
         """
         with evaluating(self):
+            if samples == 0:
+                return self.likelihood.predict_normal(*self.moments(inputs, batch_size=batch_size))
             return self.likelihood.predict(
                 self.draw(inputs, samples=samples, batch_size=batch_size, seed=seed)
             )
@@ -189,7 +196,7 @@ class Transformer(nn.Module):
         """Outputs [S, N, C] of all rows in the model's present mode; arguments as in `predict`."""
         samples = samples if samples is not None else (10 if self.stochastic else 1)
         if samples < 1:
-            raise InputError(f"samples={samples}: at least one is needed")
+            raise InputError(f"samples={samples}: at least one is needed; `predict` takes 0 to draw nothing")
         states = self.global_state()
 
         def outputs(rows: Inputs) -> Tensor:
@@ -198,6 +205,19 @@ class Transformer(nn.Module):
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(seed)
             return torch.cat(list(self.in_batches(outputs, inputs, samples, batch_size)), 1)
+
+    def moments(self, inputs: Inputs, *, batch_size: int | None = None) -> tuple[Tensor, Tensor]:
+        """Mean [N, C] and covariance [N, C, C] of the outputs of all rows (`means.output_moments`)."""
+        with torch.inference_mode(False), torch.no_grad():
+            states = self.global_state()
+
+            def both(rows: Inputs) -> Tensor:
+                mean, covariance = output_moments(self, rows, states)
+                return torch.cat([mean.unsqueeze(-1), covariance], -1)  # [B, C, 1 + C]
+
+            kept = 1 if self.device.type == "cpu" else 10  # a pass is kept to be differentiated
+            found = torch.cat(list(self.in_batches(both, inputs, kept, batch_size)))
+        return found[..., 0], found[..., 1:]
 
     def in_batches(
         self, function: Callable[[Inputs], Tensor], inputs: Inputs, samples: int = 1, rows: int | None = None

@@ -1,0 +1,159 @@
+"""A training step compiled into few kernels and then recorded: pass, gradient and Adam as one graph.
+
+The step is traced once (`make_fx`), random numbers and all that changes from step to step being its inputs;
+`torch.compile` merges what it can; the result is recorded as a CUDA graph like any other step. Compiling
+takes about a minute, so it is for long trainings. Products with weights run in TF32: the rest of a layer's
+arithmetic is in operators that choose their own precision (docs/precision.md).
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from sgpa.captured import Captured, can_capture
+from sgpa.linalg import matrix_units, unchecked
+from sgpa.noise import Draw, Playback, source
+from sgpa.objectives import Progress
+from sgpa.stepping import LossOf, Member, Moment
+from sgpa.types import Batch
+
+LONG = 20_000  # steps from which on compiling pays
+ALIGNED = 64  # numbers: every parameter begins at a multiple of them
+
+log = logging.getLogger(__name__)
+
+
+class Compiled(Captured):
+    """Recorded models whose parameters, and their moments, are slices of one long tensor each."""
+
+    warm_up = 0  # a run that goes on after a stop must take the same way at once
+    compiled: Callable[..., tuple[Tensor, Tensor, Tensor]] | None
+
+    def __enter__(self) -> "Compiled":
+        new = not hasattr(self, "stacked")
+        super().__enter__()
+        if new:
+            self._flatten()
+        return self
+
+    def _flatten(self) -> None:
+        E = len(self.members)
+        self.sizes = [-(-leaf[0].numel() // ALIGNED) * ALIGNED for leaf in self.leaves]
+        states = [self.optimiser.state.get(leaf, {}) for leaf in self.leaves]
+        self.flat, self.first, self.second = (
+            torch.zeros(E, sum(self.sizes), device=self.device) for _ in range(3)
+        )
+        self.counts = torch.zeros(len(self.sizes), device=self.device)
+        names = {id(leaf): name for name, leaf in self.stacked.items()}
+        slots = zip(*(self._slots(t) for t in (self.flat, self.first, self.second)), strict=True)
+        for i, (leaf, state, (p, m, v)) in enumerate(zip(self.leaves, states, slots, strict=True)):
+            p.copy_(leaf.detach())
+            leaf.data = p
+            for e, member in enumerate(self.members):
+                member.model.get_parameter(names[id(leaf)]).data = p[e]
+            if state:
+                m.copy_(state["exp_avg"])
+                v.copy_(state["exp_avg_sq"])
+                self.counts[i] = state["step"]
+            self.optimiser.state[leaf] = {"step": self.counts[i], "exp_avg": m, "exp_avg_sq": v}
+
+    def _slots(self, flat: Tensor) -> list[Tensor]:
+        """The parts of a tensor [E, P] that belong to each leaf, in its shape."""
+        pieces = zip(flat.split(self.sizes, 1), self.leaves, strict=True)
+        return [piece[:, : leaf[0].numel()].view(leaf.shape) for piece, leaf in pieces]
+
+    def _record(self, batches: Sequence[Batch], moment: Moment) -> None:
+        with matrix_units():
+            super()._record(batches, moment)
+
+    def _prepare(self, draws: list[Draw], rows: int) -> None:
+        """Trace and compile; without a compiled step the plain one is recorded."""
+        self.compiled = None
+        given = self._given(draws)
+        kept = [t.clone() for t in given[:4]]
+        try:
+            traced = make_fx(lambda *inputs: self._whole(rows, *inputs))(*given)
+            self.compiled = torch.compile(traced, fullgraph=True, dynamic=False)
+            self.compiled(*given)
+        except Exception as error:  # whatever a compiler may say: there is another way
+            self.compiled = None
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            log.warning("the training step cannot be compiled and takes a slower way: %s", reason)
+        for t, value in zip(given[:4], kept, strict=True):
+            t.copy_(value)
+
+    def _given(self, draws: list[Draw]) -> tuple[Any, ...]:
+        """What a compiled step reads; it changes the first four."""
+        state = (self.flat, self.first, self.second, self.counts)
+        return *state, self.lr, self.fraction, self.inputs, self.targets, self._numbers(draws)
+
+    def _body(self, draws: list[Draw], rows: int) -> None:
+        if self.compiled is None:
+            super()._body(draws, rows)
+            return
+        parts, weights, bad = self.compiled(*self._given(draws))
+        self.skipped += bad
+        self.parts.copy_(parts)
+        self.weights.copy_(weights)
+
+    def _whole(
+        self, rows: int, p: Tensor, m: Tensor, v: Tensor, counts: Tensor, lr: Tensor, fraction: Tensor,
+        x: Tensor, y: Tensor, numbers: list[Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        """Pass, gradient and update: losses [E, 3], weights of the KL parts [2], and 1 if nothing changed."""
+        module, E = LossOf(self.method, self.members[0].model), len(self.members)
+        leaves = [slot.requires_grad_() for slot in self._slots(p.detach())]
+        replaced = {id(leaf): new for leaf, new in zip(self.leaves, leaves, strict=True)}
+        state = {f"model.{name}": replaced.get(id(old), old.detach()) for name, old in self.stacked.items()}
+
+        def losses(state: dict[str, Tensor], x: Tensor, y: Tensor, drawn: list[Tensor]) -> Tensor:
+            with source(Playback(drawn)):
+                return torch.func.functional_call(module, state, (Batch(x, y), Progress(fraction, rows)))
+
+        with unchecked():
+            if E == 1:  # without the machinery for several
+                one = {name: value.squeeze(0) for name, value in state.items()}
+                parts = losses(one, x.squeeze(0), y.squeeze(0), [n.squeeze(0) for n in numbers]).unsqueeze(0)
+            else:
+                parts = torch.vmap(losses)(state, x, y, numbers)  # [E, 4]
+        found = torch.autograd.grad(parts[:, 3].sum(), leaves, allow_unused=True)
+        gradients = [torch.zeros_like(q) if g is None else g for g, q in zip(found, leaves, strict=True)]
+        g = torch.cat([_padded(each.flatten(1)) for each in gradients], 1)  # [E, P]
+        parts, norm = parts.detach(), g.square().sum(1).sqrt()  # [E, 4], [E]
+        bad = (~torch.isfinite(parts[:, 3] + norm)).any()
+        if self.optim.clip is not None:
+            g = g * (self.optim.clip / (norm + 1e-6)).clamp_max(1.0).unsqueeze(1)
+        _adam(p, m, v, counts, g, lr, bad)
+        weights = [torch.as_tensor(w, dtype=torch.float32, device=p.device) for w in module.weights]
+        return parts[:, :3], torch.stack(weights), bad.float()
+
+
+def _padded(g: Tensor) -> Tensor:
+    return torch.nn.functional.pad(g, (0, -g.shape[1] % ALIGNED))
+
+
+def _adam(p: Tensor, m: Tensor, v: Tensor, counts: Tensor, g: Tensor, lr: Tensor, bad: Tensor) -> None:
+    """One step of torch's Adam at its default settings, in place; nothing where `bad`."""
+    first, second = m + 0.1 * (g - m), 0.999 * v + 0.001 * g * g
+    done = counts + 1
+    size = lr / (1 - 0.9 ** done[0])
+    moved = p - size * first / (second.sqrt() / (1 - 0.999 ** done[0]).sqrt() + 1e-8)
+    for old, new in ((p, moved), (m, first), (v, second), (counts, done)):
+        old.copy_(torch.where(bad, old, new))
+
+
+def can_compile(members: Sequence[Member], steps: int) -> bool:
+    """Whether a step can be compiled and is made often enough: models that change nothing but by gradients,
+    and whose attention takes care of its own precision.
+    """
+    model = members[0].model
+    return (
+        steps >= LONG
+        and can_capture(members)
+        and not dict(model.named_buffers())
+        and all(layer.attention.careful for layer in model.gp_layers)
+    )

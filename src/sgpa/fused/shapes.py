@@ -1,0 +1,61 @@
+"""Sizes of tiles, and how models side by side (`torch.vmap`) become more heads."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+try:  # no Triton, no fast path: the plain references are used
+    from triton import cdiv, next_power_of_2
+
+    TRITON = True
+except ImportError:
+    TRITON = False
+
+TOKENS = 64  # of a tile
+WIDTH = 64  # the widest head, and the most inducing points, a tile takes
+
+
+def padded(n: int) -> int:
+    """The power of two that a tile uses for n: 16 at least, as matrix units want it."""
+    return max(16, next_power_of_2(n))
+
+
+def tiles(T: int) -> int:
+    """Tiles of a sequence of T tokens."""
+    return int(cdiv(T, TOKENS))
+
+
+def dense(x: Tensor) -> Tensor:
+    """x, copied only where the entries of a row are not next to each other."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def steps(*tensors: Tensor) -> list[int]:
+    """The strides of sequences, heads and tokens."""
+    return [s for x in tensors for s in x.stride()[:3]]
+
+
+def side_by_side(operator: Callable[..., Any], given: str, returned: str) -> Callable[..., Any]:
+    """The vmap rule of an operator: models side by side are more heads.
+
+    One letter for each argument and each result: b for [B, H, ...], h for [H, ...], s for [2, B, H, ...],
+    - for no tensor.
+    """
+
+    def rule(info: Any, dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:
+        E = info.batch_size
+        found = operator(*(_fold(x, d, E, kind) for x, d, kind in zip(inputs, dims, given, strict=True)))
+        results = [found] if isinstance(found, Tensor) else found
+        at = ["hbs".index(kind) for kind in returned]
+        apart = [x.unflatten(d, (E, -1)) for x, d in zip(results, at, strict=True)]
+        return (apart[0], at[0]) if isinstance(found, Tensor) else (tuple(apart), tuple(at))
+
+    return rule
+
+
+def _fold(x: Any, dim: int | None, size: int, kind: str) -> Any:
+    if kind == "-":
+        return x
+    x = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)  # [E, B, H, ...] or [E, H, ...]
+    return x.transpose(0, 1).flatten(1, 2) if kind == "b" else x.flatten(0, 1)

@@ -1,0 +1,308 @@
+"""The compiled training step gives the numbers of the plain one.
+
+On the CPU the step is traced and its trace is run as it is, neither compiled nor recorded. The tests at the
+end need a GPU.
+"""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sgpa import compiled
+from sgpa.captured import TOLERATED
+from sgpa.compiled import Compiled, _adam, can_compile
+from sgpa.errors import NumericalError
+from sgpa.fused import TRITON
+from sgpa.methods import Mle, Sgpa, Sngp
+from sgpa.models import DotProductConfig, RandomFeatureConfig, SgpaConfig
+from sgpa.objectives import Progress
+from sgpa.optim import OptimConfig
+from sgpa.stepping import Member, Moment, Stacked, Step, random_state
+from sgpa.training import train_together
+from sgpa.types import Batch
+from test_together import CONFIG, OPTIM, SGPA, Stop, assert_close, blobs, stop_at, trainers
+
+METHODS = {
+    "kernel-mle": Mle(),
+    "sdp-mle": Mle(attention=DotProductConfig()),
+    "sgpa": SGPA,
+    "two samples": replace(SGPA, samples=2),
+}
+DROPPING = replace(CONFIG, dropout=0.3)
+ONCE = OptimConfig(epochs=1)
+
+
+class Run(Compiled):
+    """Compiled, but run instead of recorded."""
+
+    ready = False
+
+    def step(self, batches, moment):
+        rows = moment.progress.dataset_size
+        draws = self._draws(batches[0], moment.progress)
+        if not self.ready:
+            self.inputs = torch.stack([batch.inputs for batch in batches])
+            self.targets = torch.stack([batch.targets for batch in batches])
+            self.parts, self.weights = torch.zeros(len(self.members), 3), torch.zeros(2)
+            states = [generator.get_state() for generator in self.generators]
+            self._prepare(draws, rows)
+            for generator, state in zip(self.generators, states, strict=True):
+                generator.set_state(state)
+            self.ready = True
+        self._load(batches, moment)
+        self.optimiser.zero_grad(set_to_none=True)
+        self._body(draws, rows)
+        return Step(self.parts.clone(), *self.weights.tolist())
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+
+
+def members(method, count, config=CONFIG):
+    made = []
+    for seed in range(count):
+        torch.manual_seed(seed)
+        model = method.build(config).train()
+        method.initialise(model, Batch(*batch(24, seed)))
+        optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], fused=True)
+        made.append(Member(f"seed {seed}", model, optimiser, random_state()))
+    return made
+
+
+def batch(rows, seed):
+    data = blobs(rows, seed)
+    return data.inputs, data.targets
+
+
+def batches(count, at, rows=9):
+    return [Batch(*batch(rows, 100 * at + e)) for e in range(count)]
+
+
+def moment(at):
+    return Moment(at, 3e-3 * (1 - 0.1 * at), Progress(0.1 + 0.1 * at, 45_000))
+
+
+def train(kind, made, method, optim, steps):
+    with kind(made, method, optim) as stepper:
+        done = [stepper.step(batches(len(made), at), moment(at)) for at in steps]
+    stepper.close()
+    return stepper, done
+
+
+def assert_same(made, other, atol=1e-6):
+    for a, b in zip(made, other, strict=True):
+        assert_close(a.model, b.model, atol)
+        assert torch.equal(a.random["cpu"], b.random["cpu"])
+        for p, q in zip(a.model.parameters(), b.model.parameters(), strict=True):
+            x, y = a.optimiser.state.get(p, {}), b.optimiser.state.get(q, {})
+            assert x.keys() == y.keys()
+            for key in x:
+                assert torch.allclose(x[key], y[key], rtol=1e-3, atol=1e-7), key
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "clip"),
+    [
+        (name, count, clip)
+        for name in ("kernel-mle", "sgpa", "dropout")
+        for count in (1, 3)
+        for clip in (None, 0.05)
+    ]
+    + [("sdp-mle", 1, None), ("two samples", 3, None)],
+)
+def test_a_compiled_step_is_the_plain_step(uncompiled, name, count, clip):
+    method, config = (Mle(), DROPPING) if name == "dropout" else (METHODS[name], CONFIG)
+    optim, steps = replace(ONCE, clip=clip), range(3)
+    plain, ours = members(method, count, config), members(method, count, config)
+    _, expected = train(Stacked, plain, method, optim, steps)
+    stepper, found = train(Run, ours, method, optim, steps)
+    assert stepper.compiled is not None
+    for a, b in zip(expected, found, strict=True):
+        assert torch.allclose(a.parts, b.parts, rtol=1e-5, atol=1e-6)
+        assert (float(a.weight_g), float(a.weight_a)) == pytest.approx((b.weight_g, b.weight_a), rel=1e-6)
+    assert_same(ours, plain)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_it_goes_on_where_another_way_of_stepping_stopped_and_back(uncompiled, count):
+    plain, ours = members(SGPA, count), members(SGPA, count)
+    train(Stacked, plain, SGPA, ONCE, range(6))
+    train(Stacked, ours, SGPA, ONCE, range(2))
+    stepper, _ = train(Run, ours, SGPA, ONCE, range(2, 4))
+    assert (stepper.counts == 4).all()
+    train(Stacked, ours, SGPA, ONCE, range(4, 6))
+    assert_same(ours, plain)
+
+
+def test_after_it_is_closed_every_model_has_tensors_of_its_own(uncompiled):
+    made = members(SGPA, 2)
+    stepper, _ = train(Run, made, SGPA, ONCE, range(1))
+    kept = [p.detach().clone() for p in made[0].model.parameters()]
+    stepper.flat.fill_(7.0)
+    for p, value in zip(made[0].model.parameters(), kept, strict=True):
+        assert torch.equal(p, value)
+        assert p.is_contiguous()
+
+
+def test_adam_is_torchs():
+    torch.manual_seed(0)
+    start, lr = torch.randn(2, 5), torch.tensor(1e-2)
+    p, m, v, counts = start.clone(), torch.zeros(2, 5), torch.zeros(2, 5), torch.zeros(3)
+    theirs = torch.nn.Parameter(start.clone())
+    optimiser = torch.optim.Adam([theirs], lr=1e-2)
+    for i in range(20):
+        g = torch.randn(2, 5) * 10.0 ** (i % 7 - 4)
+        theirs.grad = g.clone()
+        optimiser.step()
+        _adam(p, m, v, counts, g, lr, torch.tensor(False))
+        assert torch.allclose(p, theirs, rtol=1e-5, atol=1e-6)
+    state = optimiser.state[theirs]
+    assert torch.allclose(m, state["exp_avg"], rtol=1e-5)
+    assert torch.allclose(v, state["exp_avg_sq"], rtol=1e-5)
+    assert (counts == 20).all()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_step_whose_loss_is_not_finite_changes_nothing_and_is_counted(uncompiled, caplog, count):
+    made = members(SGPA, count)
+    with Run(made, SGPA, ONCE) as stepper:
+        stepper.step(batches(count, 0), moment(0))
+        kept = [t.clone() for t in (stepper.flat, stepper.first, stepper.second, stepper.counts)]
+        broken = batches(count, 1)
+        broken[-1].inputs[0, 0, 0, 0] = float("nan")
+        stepper.step(broken, moment(1))
+        assert float(stepper.skipped) == 1
+        for now, before in zip(
+            (stepper.flat, stepper.first, stepper.second, stepper.counts), kept, strict=True
+        ):
+            assert torch.equal(now, before)
+        stepper.step(batches(count, 2), moment(2))
+        assert not torch.equal(stepper.flat, kept[0])
+        assert (stepper.counts == 2).all()
+    assert "1 steps were skipped" in caplog.text
+    assert float(stepper.skipped) == 0
+
+
+def test_too_many_such_steps_end_the_run(uncompiled):
+    def train():
+        with Run(members(Mle(), 1), Mle(), ONCE) as stepper:
+            given = batches(1, 0)
+            stepper.step(given, moment(0))
+            given[0].inputs.fill_(float("nan"))
+            for _ in range(TOLERATED + 1):
+                stepper.step(given, moment(0))
+
+    with pytest.raises(NumericalError, match=f"{TOLERATED + 1} steps of an epoch"):
+        train()
+
+
+def refuse(*_, **__):
+    raise RuntimeError("no compiler here\nand a long story")
+
+
+def test_what_cannot_be_compiled_takes_another_way_and_says_so_once(monkeypatch, caplog):
+    monkeypatch.setattr(torch, "compile", refuse)
+    plain, ours = members(SGPA, 1), members(SGPA, 1)
+    train(Stacked, plain, SGPA, ONCE, range(3))
+    stepper, _ = train(Run, ours, SGPA, ONCE, range(3))
+    assert stepper.compiled is None
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1
+    assert said[0].endswith("cannot be compiled and takes a slower way: no compiler here")
+    assert_same(ours, plain)
+
+
+GAPS = pytest.mark.xfail(strict=True, reason="torch's fused Adam takes no tensors with gaps between members")
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(3, marks=GAPS)])
+def test_batches_of_another_shape_take_the_plain_way(count):
+    plain, ours = members(SGPA, count), members(SGPA, count)
+    train(Stacked, plain, SGPA, ONCE, range(3))
+    with Compiled(ours, SGPA, ONCE) as stepper:
+        stepper.shape = (1,)
+        for at in range(3):
+            stepper.step(batches(count, at), moment(at))
+    stepper.close()
+    assert_same(ours, plain)
+
+
+@pytest.mark.xfail(strict=True, reason="the constants of an embedding of images are buffers too")
+def test_what_is_compiled(monkeypatch):
+    made = {name: members(method, 1) for name, method in METHODS.items()}
+    assert not any(can_compile(each, compiled.LONG) for each in made.values())  # on the CPU
+    monkeypatch.setattr(compiled, "can_capture", lambda _: True)
+    for name, each in made.items():
+        careful = name == "sdp-mle" or TRITON
+        assert can_compile(each, compiled.LONG) == careful, name
+        assert not can_compile(each, compiled.LONG - 1), name
+    others = {
+        "buffers": Sngp(head=RandomFeatureConfig(features=16)),
+        "cheng-boots": Sgpa(attention=SgpaConfig(form="cheng-boots", num_global=3)),
+        "standard": Sgpa(attention=SgpaConfig(form="standard")),
+        "joint": Sgpa(attention=SgpaConfig(num_global=3, joint=True)),
+    }
+    for name, method in others.items():
+        assert not can_compile(members(method, 1), compiled.LONG), name
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on the CPU")
+def test_the_compiler_of_torch_takes_the_step():
+    config = replace(CONFIG, depth=1, width=4)
+    plain, ours = members(Mle(), 1, config), members(Mle(), 1, config)
+    train(Stacked, plain, Mle(), ONCE, range(2))
+    stepper, _ = train(Run, ours, Mle(), ONCE, range(2))
+    assert stepper.compiled is not None
+    assert_same(ours, plain, atol=1e-5)
+
+
+# -- on a GPU, where products with weights are in TF32
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+WHOLE = {"train": blobs(32, 0), "device": "cuda"}  # four whole batches an epoch
+PARTS = {"train": blobs(30, 0), "device": "cuda"}  # the last batch is shorter
+FEW = replace(OPTIM, epochs=2, select="last")
+
+
+def assert_near(model, other, start):
+    """The way from the start is the same to a tenth: Adam's first steps turn with tiny gradients."""
+    flat = [torch.cat([p.detach().flatten() for p in each.parameters()]) for each in (model, other, start)]
+    assert (flat[0] - flat[1]).norm() < 0.1 * (flat[1] - flat[2]).norm()
+
+
+def started(method, seed, options):
+    first = trainers(method, (seed,), **options, optim=replace(FEW, lr=1e-12, final_lr=0.0))
+    return train_together(first)[0]
+
+
+@needs_gpu
+@pytest.mark.parametrize("options", [WHOLE, PARTS], ids=["whole", "parts"])
+@pytest.mark.parametrize("seeds", [(3,), (0, 1, 5)])
+@pytest.mark.parametrize("name", METHODS)
+def test_compiled_training_is_near_plain_training(monkeypatch, caplog, name, seeds, options):
+    start = [started(METHODS[name], seed, options) for seed in seeds]
+    monkeypatch.setattr(compiled, "LONG", 0)
+    found = train_together(trainers(METHODS[name], seeds, optim=FEW, **options))
+    assert "slower way" not in caplog.text
+    monkeypatch.setattr("sgpa.training.can_capture", lambda _: False)
+    plain = train_together(trainers(METHODS[name], seeds, optim=FEW, **options))
+    for each in zip(found, plain, start, strict=True):
+        assert_near(*each)
+
+
+@needs_gpu
+@pytest.mark.parametrize("method", [SGPA, Mle()], ids=["sgpa", "mle"])
+def test_a_compiled_run_that_was_stopped_goes_on_with_the_same_numbers(tmp_path, monkeypatch, method):
+    monkeypatch.setattr(compiled, "LONG", 0)
+    monkeypatch.setattr("sgpa.training.CHECKPOINT_SECONDS", 0.0)
+    whole = train_together(trainers(method, **WHOLE))
+    cut = trainers(method, directory=tmp_path, **WHOLE)
+    cut[1].report = stop_at(2)
+    with pytest.raises(Stop):
+        train_together(cut)
+    for a, b in zip(train_together(trainers(method, directory=tmp_path, **WHOLE)), whole, strict=True):
+        assert_close(a, b)
