@@ -216,10 +216,7 @@ def test_what_cannot_be_compiled_takes_another_way_and_says_so_once(monkeypatch,
     assert_same(ours, plain)
 
 
-GAPS = pytest.mark.xfail(strict=True, reason="torch's fused Adam takes no tensors with gaps between members")
-
-
-@pytest.mark.parametrize("count", [1, pytest.param(3, marks=GAPS)])
+@pytest.mark.parametrize("count", [1, 3])
 def test_batches_of_another_shape_take_the_plain_way(count):
     plain, ours = members(SGPA, count), members(SGPA, count)
     train(Stacked, plain, SGPA, ONCE, range(3))
@@ -231,7 +228,6 @@ def test_batches_of_another_shape_take_the_plain_way(count):
     assert_same(ours, plain)
 
 
-@pytest.mark.xfail(strict=True, reason="the constants of an embedding of images are buffers too")
 def test_what_is_compiled(monkeypatch):
     made = {name: members(method, 1) for name, method in METHODS.items()}
     assert not any(can_compile(each, compiled.LONG) for each in made.values())  # on the CPU

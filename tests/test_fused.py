@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(not TRITON, reason="Triton is not installed")
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 KERNELS = {"rbf": ArdRbfKernel, "exponential": ExponentialKernel}
-ROUNDING = 1e-6  # of float32, relative to `scales`: errors below it count as none
-TF32 = 2**-10 if GPU else ROUNDING  # of a TF32 product
+ROUNDING = 5e-7  # of float32, relative to `scales`: errors below it count as none
+SUMMED = 2**-10 if GPU else 2e-6  # the same for what is summed over many terms, on a GPU in TF32
 OUTPUTS = ("mean", "kl", "A", "variance", "attended")
 EXACT = ("mean", "kl", "A", "attended")  # what is in full float32 on a GPU too
 
@@ -121,7 +121,7 @@ def check(inputs, rbf, of=("mean", "kl", "A", "variance")):
     with matrix_units() if GPU else nullcontext():
         fast = errors(passes(plain, inputs, rbf, of), exact, scale) if GPU else full
     for name, error in ours.items():
-        bound = 2 * full[name] + ROUNDING if name in EXACT else 2 * fast[name] + TF32
+        bound = 2 * full[name] + ROUNDING if name in EXACT else 2 * fast[name] + SUMMED
         assert error <= bound, name
 
 
@@ -169,7 +169,7 @@ def test_points_and_values_side_by_side_and_a_gradient_of_one_number(name):
         (gradient,) = torch.autograd.grad(sum(y.sum() for y in out.values()), leaf)
         found.append([*out.values(), gradient])
     for a, b in zip(*found, strict=True):
-        assert float((a - b).detach().abs().max()) <= (2e-6 + (2 * TF32 if GPU else 0)) * float(
+        assert float((a - b).detach().abs().max()) <= (2e-6 + (2 * SUMMED if GPU else 0)) * float(
             a.detach().abs().max()
         )
 

@@ -119,13 +119,11 @@ def test_one_line_says_that_there_is_no_gpu(caplog):
     ]
 
 
-@pytest.mark.xfail(strict=True, reason="bytes are copied into floats as they are")
 def test_bytes_are_normalised_as_the_model_does():
     own, x = predictor("kernel-mle"), (images(4) * 20 + 128).clamp(0, 255).to(torch.uint8)
     assert_same(serve(own, rows=4).predict(x), own.predict(x, batch_size=4), "cpu")
 
 
-@pytest.mark.xfail(strict=True, reason="nobody looks at the answers of an unchecked pass")
 def test_answers_that_are_not_finite_are_not_given():
     fast, x = serve(predictor("sgpa"), rows=4), images(4)
     x[0, 0, 0, 0] = float("nan")

@@ -136,7 +136,7 @@ class Captured(Stacked):
         for group in self.optimiser.param_groups:
             group["lr"] = self.lr
         self.optimiser.found_inf = bad  # type: ignore[attr-defined]
-        self.optimiser.step()
+        self._update()
         self.skipped += bad
         self.parts.copy_(parts.detach()[:, :3])
         for into, weight in zip(self.weights, weights, strict=True):

@@ -66,6 +66,13 @@ class Compiled(Captured):
         pieces = zip(flat.split(self.sizes, 1), self.leaves, strict=True)
         return [piece[:, : leaf[0].numel()].view(leaf.shape) for piece, leaf in pieces]
 
+    def _update(self) -> None:
+        """The compiled step's Adam, for steps that take another way: torch's wants tensors without gaps."""
+        each = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in self.leaves]
+        bad = getattr(self.optimiser, "found_inf", torch.zeros((), device=self.device))
+        lr = torch.as_tensor(self.optimiser.param_groups[0]["lr"], device=self.device)
+        _adam(self.flat, self.first, self.second, self.counts, _side_by_side(each), lr, bad > 0)
+
     def _record(self, batches: Sequence[Batch], moment: Moment) -> None:
         with matrix_units():
             super()._record(batches, moment)
@@ -122,7 +129,7 @@ class Compiled(Captured):
                 parts = torch.vmap(losses)(state, x, y, numbers)  # [E, 4]
         found = torch.autograd.grad(parts[:, 3].sum(), leaves, allow_unused=True)
         gradients = [torch.zeros_like(q) if g is None else g for g, q in zip(found, leaves, strict=True)]
-        g = torch.cat([_padded(each.flatten(1)) for each in gradients], 1)  # [E, P]
+        g = _side_by_side(gradients)  # [E, P]
         parts, norm = parts.detach(), g.square().sum(1).sqrt()  # [E, 4], [E]
         bad = (~torch.isfinite(parts[:, 3] + norm)).any()
         if self.optim.clip is not None:
@@ -132,8 +139,10 @@ class Compiled(Captured):
         return parts[:, :3], torch.stack(weights), bad.float()
 
 
-def _padded(g: Tensor) -> Tensor:
-    return torch.nn.functional.pad(g, (0, -g.shape[1] % ALIGNED))
+def _side_by_side(gradients: Sequence[Tensor]) -> Tensor:
+    """Gradients [E, ...] of all leaves where the leaves are in the long tensor, [E, P]."""
+    flat = [g.flatten(1) for g in gradients]
+    return torch.cat([torch.nn.functional.pad(g, (0, -g.shape[1] % ALIGNED)) for g in flat], 1)
 
 
 def _adam(p: Tensor, m: Tensor, v: Tensor, counts: Tensor, g: Tensor, lr: Tensor, bad: Tensor) -> None:
@@ -154,6 +163,6 @@ def can_compile(members: Sequence[Member], steps: int) -> bool:
     return (
         steps >= LONG
         and can_capture(members)
-        and not dict(model.named_buffers())
+        and not any(name in model.state_dict() for name, _ in model.named_buffers())
         and all(layer.attention.careful for layer in model.gp_layers)
     )

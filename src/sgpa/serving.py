@@ -16,10 +16,11 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from sgpa.errors import InputError, check_fields
-from sgpa.linalg import matrix_units, unchecked
+from sgpa.linalg import matrix_units, require_finite, unchecked
 from sgpa.methods import DropoutPredictor, SampledPredictor
 from sgpa.models import PatchConfig, Transformer
 from sgpa.models.modes import evaluating
+from sgpa.models.vision import PatchEmbedding
 from sgpa.noise import Draw, Playback, Recording, source
 from sgpa.types import Inputs, Prediction
 
@@ -32,6 +33,8 @@ def serve(predictor: Transformer | SampledPredictor | DropoutPredictor, rows: in
         with evaluating(predictor):
             samples = 10 if predictor.stochastic else 1
         return Served(predictor, samples, rows, dropout=False)
+    if not isinstance(predictor, SampledPredictor | DropoutPredictor):
+        raise InputError(f"{type(predictor).__name__} cannot be served; a single model, or MC dropout, can")
     return Served(predictor.model, predictor.samples, rows, isinstance(predictor, DropoutPredictor))
 
 
@@ -73,10 +76,12 @@ class Served:
             )
         if len(inputs) == 0:
             raise InputError("nothing to predict: the inputs have no row")
+        embedding = self.model.embedding
+        assert isinstance(embedding, PatchEmbedding)
         self.generator.manual_seed(seed)
         found = []
         for batch in inputs.split(self.rows):
-            self.inputs[: len(batch)].copy_(batch)
+            self.inputs[: len(batch)].copy_(embedding.normalised(batch.to(self.inputs.device)))
             if self.graph is None:
                 with evaluating(self.model, dropout=self.dropout):
                     outputs = self.run(self.inputs, self._numbers())
@@ -84,7 +89,9 @@ class Served:
                 self.graph.replay()
                 outputs = self.outputs
             found.append(outputs[:, : len(batch)].clone())
-        return torch.cat(found, 1)
+        f = torch.cat(found, 1)
+        require_finite(lambda: "the model's answers are not finite: check the images, and the model", f)
+        return f
 
     def _rehearse(self) -> list[Draw]:
         recording = Recording()

@@ -155,7 +155,7 @@ class Stacked:
             parts.data[e] = self._alone(e, batches[e], moment, [n[e] for n in numbers])
         if self.optim.clip is not None:
             self._clip(norm if sound.all() else self._norm())
-        self.optimiser.step()
+        self._update()
         return Step(parts.detach()[:, :3], *weights)
 
     def _passes(
@@ -215,6 +215,10 @@ class Stacked:
                 leaf.grad[e] = parameter.grad
             parameter.grad = None
         return torch.stack([loss.nll, loss.kl_g, loss.kl_a, loss.total]).detach()
+
+    def _update(self) -> None:
+        """One step of the optimiser."""
+        self.optimiser.step()
 
     def _clip(self, norm: Tensor) -> None:
         """Bound each member's gradient by itself; `norm` is what it is now, [E]."""

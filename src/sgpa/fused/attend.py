@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sgpa.fused.shapes import TOKENS, TRITON, dense, padded, side_by_side, steps, tiles
+from sgpa.fused.shapes import TOKENS, TRITON, dense, over, padded, side_by_side, steps, tiles
 
 if TRITON:
     from sgpa.fused import attend_kernels as kernels
@@ -22,7 +22,7 @@ def fused_attend(x: Tensor, v: Tensor, log_variance: Tensor, rbf: bool) -> Tenso
     x, v = dense(x), dense(v)
     (B, H, T, D), V = x.shape, v.shape[-1]
     out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
-    kernels.forward[B * H, tiles(T)](
+    over(kernels.forward, B * H, tiles(T))(
         x, v, log_variance, out, T, H, D, V, *steps(x, v), TT=TOKENS, DD=padded(D), VV=padded(V), RBF=rbf
     )
     return out
@@ -47,7 +47,7 @@ def pull(
     """Write the gradients of g·(K v) + ½ price v' K v to dx and dv, and shares of d log σ_f² to part."""
     x, v, g = dense(x), dense(v), dense(g)
     (B, H, T, D), V = x.shape, v.shape[-1]
-    kernels.backward[B * H, tiles(T)](
+    over(kernels.backward, B * H, tiles(T))(
         x, v, log_variance, g, price, dx, dv, part, T, H, D, V, *steps(x, v, g),
         *((0, 0) if price is None else price.stride()), TT=TOKENS, DD=padded(D), VV=padded(V), RBF=rbf,
     )  # fmt: skip

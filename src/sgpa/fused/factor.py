@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sgpa.fused.shapes import TRITON, WIDTH, padded
+from sgpa.fused.shapes import TRITON, WIDTH, over, padded
 
 if TRITON:
     from sgpa.fused import factor_kernels as kernels
@@ -26,7 +26,7 @@ def fused_factor(K: Tensor, jitter: float) -> tuple[Tensor, Tensor]:
     K = K.contiguous()
     M = K.shape[-1]
     L, L_inv = torch.empty_like(K), torch.empty_like(K)
-    kernels.factor[K.numel() // (M * M),](K, L, L_inv, M, jitter, MM=padded(M))
+    over(kernels.factor, K.numel() // (M * M))(K, L, L_inv, M, jitter, MM=padded(M))
     return L, L_inv
 
 

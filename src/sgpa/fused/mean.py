@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sgpa.fused.attend import pull
-from sgpa.fused.shapes import TOKENS, TRITON, dense, padded, side_by_side, steps, tiles
+from sgpa.fused.shapes import TOKENS, TRITON, dense, over, padded, side_by_side, steps, tiles
 
 if TRITON:
     from sgpa.fused import mean_kernels as kernels
@@ -39,9 +39,11 @@ def mean(
     A, P = x.new_empty(B, H, M, T), x.new_empty(B, H, n, M, V)
     out, kl = x.new_empty(B, H, T, V), x.new_empty(B, H, n)
     if n > 1:  # P takes all tiles of a sequence, so that they cannot go on to the mean at once
-        kernels.project[B * H, n](x, v, k_g, L_inv, log_variance, A, P, *sizes, **tile, RBF=rbf, num_warps=2)
+        over(kernels.project, B * H, n)(
+            x, v, k_g, L_inv, log_variance, A, P, *sizes, **tile, RBF=rbf, num_warps=2
+        )
     P = P.sum(2) if n > 1 else P.squeeze(2)
-    kernels.forward[B * H, n](
+    over(kernels.forward, B * H, n)(
         x, v, k_g, L_inv, w_g, log_variance, A, P, out, kl, *sizes, **tile, RBF=rbf, ALONE=n == 1
     )
     return out, kl.sum(2) if n > 1 else kl.squeeze(2), A, P
@@ -65,12 +67,12 @@ def mean_gradient(
     shift = None
     if n > 1:  # P depends on all tiles of a sequence, and so does what flows back through it
         shift = torch.empty_like(P)
-        kernels.reach[B * H,](A, g, shift, T, H, M, V, *steps(g), **narrow)
-    kernels.backward_A[B * H, n](
+        over(kernels.reach, B * H)(A, g, shift, T, H, M, V, *steps(g), **narrow)
+    over(kernels.backward_A, B * H, n)(
         v, w_g, A, P, g, price, given, shift, dA, dv, T, H, M, V, *steps(v, g, price), **narrow
     )
     part = x.new_empty(min(PROGRAMS, B * n), H, M, M + D + V + 1)
-    kernels.backward_x[len(part), H](
+    over(kernels.backward_x, len(part), H)(
         x, g, k_g, L_inv, log_variance, A, dA, dx, part, B, T, H, M, D, V, *steps(x, g), **tile, RBF=rbf
     )
     pull(x, v, log_variance, g, price, rbf, dx[1], dv[1], log_part)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 try:  # no Triton, no fast path: the plain references are used
     from triton import cdiv, next_power_of_2
+    from triton.runtime.errors import OutOfResources
 
     TRITON = True
 except ImportError:
@@ -24,6 +25,25 @@ def padded(n: int) -> int:
 def tiles(T: int) -> int:
     """Tiles of a sequence of T tokens."""
     return int(cdiv(T, TOKENS))
+
+
+def over(kernel: Any, *grid: int) -> Callable[..., None]:
+    """The kernel on a grid; where a GPU has too little shared memory, with fewer loads under way at once."""
+
+    def launch(*arguments: Any, **options: Any) -> None:
+        key = (kernel, *sorted(options.items()))
+        if key not in _modest:
+            try:
+                kernel[grid](*arguments, **options)
+                return
+            except OutOfResources:
+                _modest.add(key)
+        kernel[grid](*arguments, **options, num_stages=1)
+
+    return launch
+
+
+_modest: set[tuple[Any, ...]] = set()
 
 
 def dense(x: Tensor) -> Tensor:

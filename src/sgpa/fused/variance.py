@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sgpa.fused.shapes import TOKENS, TRITON, WIDTH, dense, padded, side_by_side, steps
+from sgpa.fused.shapes import TOKENS, TRITON, WIDTH, dense, over, padded, side_by_side, steps
 
 if TRITON:
     from triton import cdiv
@@ -37,7 +37,7 @@ def fused_variance(kqq: Tensor, A: Tensor, S: Tensor) -> Tensor:
     A, S = A.contiguous(), S.contiguous()
     (B, H, M, T), V = A.shape, S.shape[-1]
     out = torch.empty(B, H, T, V, dtype=A.dtype, device=A.device)
-    kernels.forward[cdiv(B * T, TOKENS), H](
+    over(kernels.forward, cdiv(B * T, TOKENS), H)(
         kqq,
         A,
         S,
@@ -63,8 +63,10 @@ def variance_gradient(kqq: Tensor, A: Tensor, S: Tensor, w: Tensor) -> Three:
     tile, rows, sizes = _tile(M, V), max(1, OUTER // padded(M)), (B * T, T, H, M, V)
     dk, dA = torch.empty(B, H, T, dtype=A.dtype, device=A.device), torch.empty_like(A)
     dS = torch.empty(_shares(B * T), *S.shape, dtype=S.dtype, device=S.device)
-    kernels.backward_A[cdiv(B * T, TOKENS), H](kqq, A, S, w, dk, dA, *sizes, *steps(kqq, w), **tile, R=rows)
-    kernels.backward_S[cdiv(M, 2 * rows), H, len(dS)](
+    over(kernels.backward_A, cdiv(B * T, TOKENS), H)(
+        kqq, A, S, w, dk, dA, *sizes, *steps(kqq, w), **tile, R=rows
+    )
+    over(kernels.backward_S, cdiv(M, 2 * rows), H, len(dS))(
         A, w, dS, *sizes, *steps(w), **tile, R=2 * rows, num_warps=8
     )
     return dk, dA, dS

@@ -29,12 +29,17 @@ class PatchEmbedding(nn.Module):
         if not isinstance(images, Tensor) or images.shape[1:] != (c, size, size):
             shape = list(images.shape) if isinstance(images, Tensor) else type(images).__name__
             raise InputError(f"expected images of shape [B, {c}, {size}, {size}], got {shape}")
-        if images.dtype == torch.uint8:
-            images = (images / 255 - self.mean) / self.std
-        elif not images.is_floating_point():
-            raise InputError(f"expected images as uint8, or as normalised floats, got {images.dtype}")
+        images = self.normalised(images)
         require_finite(lambda: "the images have pixels that are NaN or infinite; clean them first", images)
         return self.project(self.patches(images)) + self.positions, None
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """Bytes as floats of the scale that the model reads; floats have it already."""
+        if images.dtype == torch.uint8:
+            return (images / 255 - self.mean) / self.std
+        if not images.is_floating_point():
+            raise InputError(f"expected images as uint8, or as normalised floats, got {images.dtype}")
+        return images
 
     def trimmed(self, images: Tensor) -> Tensor:
         """Images have no padding."""
