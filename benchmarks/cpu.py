@@ -18,8 +18,7 @@ from benchmarks.speed_record import Record, Row
 from sgpa.bench import BASE, BATCH, MODELS, PREDICTED, Contender, Jobs, as_table, measure, random_images
 from sgpa.methods import Sgpa
 from sgpa.recipes import Recipe, find, plan
-from sgpa.stepping import images
-from sgpa.types import Batch
+from sgpa.types import Batch, tensors_of
 
 
 def sparse(recipe: Recipe) -> Sgpa:
@@ -36,7 +35,7 @@ def contender(recipe: Recipe, method: Sgpa, rows: int, predicted: int, device: s
     def make() -> Iterator[Jobs]:
         torch.manual_seed(0)
         batch = random_images(recipe.model, max(rows, predicted)).to(device)
-        x, y = images(batch.inputs), batch.targets
+        (x,), y = tensors_of(batch.inputs), batch.targets
         model = method.build(recipe.model).to(device)
         with obvious(method, model, Batch(x[:rows], y[:rows]), x[:predicted]) as jobs:
             yield jobs

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sgpa import compiled
-from sgpa.captured import TOLERATED
+from sgpa.captured import TOLERATED, Recorded
 from sgpa.compiled import Compiled, _adam, can_compile
 from sgpa.errors import NumericalError
 from sgpa.fused import TRITON
@@ -19,7 +19,7 @@ from sgpa.methods import Mle, Sgpa, Sngp
 from sgpa.models import DotProductConfig, RandomFeatureConfig, SgpaConfig
 from sgpa.objectives import Progress
 from sgpa.optim import OptimConfig
-from sgpa.stepping import Member, Moment, Stacked, Step, random_state
+from sgpa.stepping import Member, Moment, Stacked, Step, random_state, side_by_side
 from sgpa.training import train_together
 from sgpa.types import Batch
 from test_together import CONFIG, OPTIM, SGPA, Stop, assert_close, blobs, stop_at, trainers
@@ -43,17 +43,15 @@ class Run(Compiled):
         rows = moment.progress.dataset_size
         draws = self._draws(batches[0], moment.progress)
         if not self.ready:
-            self.inputs = torch.stack([batch.inputs for batch in batches])
-            self.targets = torch.stack([batch.targets for batch in batches])
-            self.parts, self.weights = torch.zeros(len(self.members), 3), torch.zeros(2)
+            self.given = Recorded(*side_by_side(batches), None)
             states = [generator.get_state() for generator in self.generators]
-            self._prepare(draws, rows)
+            self._prepare(self.given, draws, rows)
             for generator, state in zip(self.generators, states, strict=True):
                 generator.set_state(state)
             self.ready = True
-        self._load(batches, moment)
+        self._load(self.given, batches, moment)
         self.optimiser.zero_grad(set_to_none=True)
-        self._body(draws, rows)
+        self._body(self.given, draws, rows)
         return Step(self.parts.clone(), *self.weights.tolist())
 
 
@@ -221,7 +219,7 @@ def test_batches_of_another_shape_take_the_plain_way(count):
     plain, ours = members(SGPA, count), members(SGPA, count)
     train(Stacked, plain, SGPA, ONCE, range(3))
     with Compiled(ours, SGPA, ONCE) as stepper:
-        stepper.shape = (1,)
+        stepper.most = 0
         for at in range(3):
             stepper.step(batches(count, at), moment(at))
     stepper.close()

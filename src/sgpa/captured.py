@@ -6,34 +6,36 @@ random numbers go on from each member's generator.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sgpa.errors import NumericalError
-from sgpa.linalg import unchecked
 from sgpa.noise import Draw
 from sgpa.objectives import Progress
-from sgpa.stepping import Member, Moment, Stacked, Step, images, one_length
-from sgpa.types import Batch
+from sgpa.stepping import Member, Moment, Stacked, Step, one_length, shape_of, side_by_side
+from sgpa.types import Batch, Inputs, tensors_of
 
+COLUMNS = 16  # that the length of sequences is a multiple of
 TOLERATED = 5  # steps of an epoch whose loss may fail to be finite
 
 log = logging.getLogger(__name__)
 
 
 class Captured(Stacked):
-    """Stacked models whose step is recorded. Batches of another shape than the first take the plain way.
+    """Stacked models whose step is recorded, once for every shape of batches that comes often.
 
-    A step whose loss or gradient is not finite changes nothing; `skipped` counts such steps.
+    Sequences of several lengths are filled up to a multiple of `COLUMNS`, so that few shapes occur. A step
+    whose loss or gradient is not finite changes nothing; `skipped` counts such steps.
     """
 
-    graph: torch.cuda.CUDAGraph | None = None
-    shape: tuple[int, ...] | None = None
     failed = False
-    steps = 0
-    warm_up = 3  # plain steps before the recording: libraries choose their algorithms there
+    warm_up = 3  # plain steps of a shape before it is recorded: libraries choose their algorithms there
+    most = 32  # recordings
 
     def __enter__(self) -> "Captured":
         if not hasattr(self, "stacked"):
@@ -42,6 +44,10 @@ class Captured(Stacked):
                 group["capturable"] = True
             self.lr, self.fraction = (torch.zeros((), device=self.device) for _ in range(2))
             self.skipped = torch.zeros((), device=self.device)
+            self.parts = torch.zeros(len(self.members), 3, device=self.device)
+            self.weights = torch.zeros(2, device=self.device)
+            self.seen: Counter[tuple[int, ...]] = Counter()
+            self.recordings: dict[tuple[int, ...], Recorded] = {}
         for member, generator in zip(self.members, self.generators, strict=True):
             generator.set_state(member.random[self.device.type])
         return self
@@ -63,50 +69,67 @@ class Captured(Stacked):
 
     def step(self, batches: Sequence[Batch], moment: Moment) -> Step:
         """One step of every member on its own batch."""
-        shape = tuple(images(batches[0].inputs).shape)
-        self.shape = self.shape or shape
-        self.steps += 1
-        if self.failed or self.steps <= self.warm_up or shape != self.shape:
+        batches = [Batch(self._fitted(batch.inputs), batch.targets) for batch in batches]
+        shape = shape_of(batches[0])
+        self.seen[shape] += 1
+        if shape not in self.recordings and self._due(shape):
+            self._record(shape, batches, moment)
+        if (recorded := self.recordings.get(shape)) is None:
             return super().step(batches, moment)
-        if self.graph is None:
-            self._record(batches, moment)
-            if self.graph is None:
-                return super().step(batches, moment)
-        self._load(batches, moment)
-        self.graph.replay()
+        self._load(recorded, batches, moment)
+        recorded.graph.replay()
         return Step(self.parts.clone(), self.weights[0], self.weights[1])
 
-    def _load(self, batches: Sequence[Batch], moment: Moment) -> None:
+    def _fitted(self, inputs: Inputs) -> Inputs:
+        """Inputs of one of few shapes."""
+        model = self.members[0].model
+        return inputs if one_length(model.config) else model.trimmed(inputs, COLUMNS)
+
+    def _due(self, shape: tuple[int, ...]) -> bool:
+        """Whether it is time to record steps of this shape."""
+        return not self.failed and self.seen[shape] > self.warm_up and len(self.recordings) < self.most
+
+    def _load(self, into: "Recorded", batches: Sequence[Batch], moment: Moment) -> None:
         """Put what changes from step to step where the recording reads it."""
-        torch.stack([images(batch.inputs) for batch in batches], out=self.inputs)
-        torch.stack([batch.targets for batch in batches], out=self.targets)
+        each = zip(*(tensors_of(batch.inputs) for batch in batches), strict=True)
+        for tensor, parts in zip(tensors_of(into.inputs), each, strict=True):
+            torch.stack(parts, out=tensor)
+        torch.stack([batch.targets for batch in batches], out=into.targets)
         self.lr.fill_(moment.lr)
         self.fraction.fill_(moment.progress.fraction)
 
-    def _record(self, batches: Sequence[Batch], moment: Moment) -> None:
-        self.inputs = torch.stack([images(batch.inputs) for batch in batches])
-        self.targets = torch.stack([batch.targets for batch in batches])
-        draws = self._draws(batches[0], moment.progress)
-        self.parts = torch.zeros(len(self.members), 3, device=self.device)
-        self.weights = torch.zeros(2, device=self.device)
-        if not self._recordable(batches[0], moment.progress.dataset_size):
+    def _record(self, shape: tuple[int, ...], batches: Sequence[Batch], moment: Moment) -> None:
+        rows, draws = moment.progress.dataset_size, self._draws(batches[0], moment.progress)
+        if not self._recordable(batches[0], rows):
             self.failed = True
             return
+        recorded = Recorded(*side_by_side(batches), torch.cuda.CUDAGraph())
         states = [generator.get_state() for generator in self.generators]
-        self._prepare(draws, moment.progress.dataset_size)
-        graph = torch.cuda.CUDAGraph()
+        self._prepare(recorded, draws, rows)
         for generator in self.generators:
-            graph.register_generator_state(generator)
+            recorded.graph.register_generator_state(generator)
         self.optimiser.zero_grad(set_to_none=True)
-        with torch.cuda.graph(graph):
-            self._body(draws, moment.progress.dataset_size)
-        self.graph = graph
+        try:
+            with torch.cuda.graph(recorded.graph, pool=self._pool()):
+                self._body(recorded, draws, rows)
+            self.recordings[shape] = recorded
+        except RuntimeError as error:
+            self._give_up(error)
         self.optimiser.zero_grad(set_to_none=True)
         vars(self.optimiser).pop("found_inf", None)
         for generator, state in zip(self.generators, states, strict=True):
             generator.set_state(state)
 
-    def _prepare(self, draws: list[Draw], rows: int) -> None:
+    def _pool(self) -> Any:
+        """Recordings never run at the same time: they share their memory."""
+        return next((recorded.graph.pool() for recorded in self.recordings.values()), None)
+
+    def _give_up(self, error: Exception) -> None:
+        self.failed = True
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        log.warning("the training step cannot be recorded and takes the slower, plain way: %s", reason)
+
+    def _prepare(self, recorded: "Recorded", draws: list[Draw], rows: int) -> None:
         """What has to be done before the recording."""
 
     def _recordable(self, batch: Batch, rows: int) -> bool:
@@ -115,20 +138,18 @@ class Captured(Stacked):
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")
         try:
-            with unchecked():
-                self._rehearse(batch, Progress(self.fraction, rows))
+            self._rehearse(batch, Progress(self.fraction, rows))
         except (RuntimeError, TypeError) as error:
-            reason = str(error).splitlines()[0]
-            log.warning("the training step cannot be recorded and takes the slower, plain way: %s", reason)
+            self._give_up(error)
             return False
         finally:
             torch.cuda.set_sync_debug_mode(mode)
         return True
 
-    def _body(self, draws: list[Draw], rows: int) -> None:
+    def _body(self, given: "Recorded", draws: list[Draw], rows: int) -> None:
         """Draw, pass, update: all that is recorded."""
         progress = Progress(self.fraction, rows)
-        parts, weights = self._passes(self.inputs, self.targets, self._numbers(draws), progress)
+        parts, weights = self._passes(given.inputs, given.targets, self._numbers(draws), progress)
         norm = self._norm()  # [E]
         bad = (~torch.isfinite(parts[:, 3].detach() + norm)).any().float()
         if self.optim.clip is not None:
@@ -143,7 +164,16 @@ class Captured(Stacked):
             into.copy_(weight) if isinstance(weight, Tensor) else into.fill_(weight)
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """The steps of batches of one shape."""
+
+    inputs: Inputs  # stacked, [E, B, ...]
+    targets: Tensor  # [E, B]
+    graph: torch.cuda.CUDAGraph
+
+
 def can_capture(members: Sequence[Member]) -> bool:
-    """Whether a step can be recorded: on a GPU, where all sequences have one length."""
+    """Whether a step can be recorded: on a GPU, of one model or of several that are stacked."""
     model = members[0].model
-    return model.device.type == "cuda" and one_length(model.config)
+    return model.device.type == "cuda" and (len(members) == 1 or one_length(model.config))

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from sgpa.captured import Captured, can_capture
-from sgpa.linalg import matrix_units, unchecked
-from sgpa.noise import Draw, Playback, source
+from sgpa.captured import Captured, Recorded, can_capture
+from sgpa.linalg import matrix_units
+from sgpa.noise import Draw
 from sgpa.objectives import Progress
-from sgpa.stepping import LossOf, Member, Moment
-from sgpa.types import Batch
+from sgpa.stepping import Member, Moment, one_length
+from sgpa.types import Batch, tensors_of
 
 LONG = 20_000  # steps from which on compiling pays
 ALIGNED = 64  # numbers: every parameter begins at a multiple of them
@@ -31,6 +31,7 @@ class Compiled(Captured):
     """Recorded models whose parameters, and their moments, are slices of one long tensor each."""
 
     warm_up = 0  # a run that goes on after a stop must take the same way at once
+    most = 1  # shape: the shorter last batch of an epoch is not worth the time
     compiled: Callable[..., tuple[Tensor, Tensor, Tensor]] | None
 
     def __enter__(self) -> "Compiled":
@@ -73,14 +74,14 @@ class Compiled(Captured):
         lr = torch.as_tensor(self.optimiser.param_groups[0]["lr"], device=self.device)
         _adam(self.flat, self.first, self.second, self.counts, _side_by_side(each), lr, bad > 0)
 
-    def _record(self, batches: Sequence[Batch], moment: Moment) -> None:
+    def _record(self, shape: tuple[int, ...], batches: Sequence[Batch], moment: Moment) -> None:
         with matrix_units():
-            super()._record(batches, moment)
+            super()._record(shape, batches, moment)
 
-    def _prepare(self, draws: list[Draw], rows: int) -> None:
+    def _prepare(self, recorded: Recorded, draws: list[Draw], rows: int) -> None:
         """Trace and compile; without a compiled step the plain one is recorded."""
         self.compiled = None
-        given = self._given(draws)
+        given = self._given(recorded, draws)
         kept = [t.clone() for t in given[:4]]
         try:
             traced = make_fx(lambda *inputs: self._whole(rows, *inputs))(*given)
@@ -93,16 +94,17 @@ class Compiled(Captured):
         for t, value in zip(given[:4], kept, strict=True):
             t.copy_(value)
 
-    def _given(self, draws: list[Draw]) -> tuple[Any, ...]:
+    def _given(self, recorded: Recorded, draws: list[Draw]) -> tuple[Any, ...]:
         """What a compiled step reads; it changes the first four."""
         state = (self.flat, self.first, self.second, self.counts)
-        return *state, self.lr, self.fraction, self.inputs, self.targets, self._numbers(draws)
+        (inputs,) = tensors_of(recorded.inputs)  # images
+        return *state, self.lr, self.fraction, inputs, recorded.targets, self._numbers(draws)
 
-    def _body(self, draws: list[Draw], rows: int) -> None:
+    def _body(self, given: Recorded, draws: list[Draw], rows: int) -> None:
         if self.compiled is None:
-            super()._body(draws, rows)
+            super()._body(given, draws, rows)
             return
-        parts, weights, bad = self.compiled(*self._given(draws))
+        parts, weights, bad = self.compiled(*self._given(given, draws))
         self.skipped += bad
         self.parts.copy_(parts)
         self.weights.copy_(weights)
@@ -112,21 +114,10 @@ class Compiled(Captured):
         x: Tensor, y: Tensor, numbers: list[Tensor],
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """Pass, gradient and update: losses [E, 3], weights of the KL parts [2], and 1 if nothing changed."""
-        module, E = LossOf(self.method, self.members[0].model), len(self.members)
         leaves = [slot.requires_grad_() for slot in self._slots(p.detach())]
         replaced = {id(leaf): new for leaf, new in zip(self.leaves, leaves, strict=True)}
         state = {f"model.{name}": replaced.get(id(old), old.detach()) for name, old in self.stacked.items()}
-
-        def losses(state: dict[str, Tensor], x: Tensor, y: Tensor, drawn: list[Tensor]) -> Tensor:
-            with source(Playback(drawn)):
-                return torch.func.functional_call(module, state, (Batch(x, y), Progress(fraction, rows)))
-
-        with unchecked():
-            if E == 1:  # without the machinery for several
-                one = {name: value.squeeze(0) for name, value in state.items()}
-                parts = losses(one, x.squeeze(0), y.squeeze(0), [n.squeeze(0) for n in numbers]).unsqueeze(0)
-            else:
-                parts = torch.vmap(losses)(state, x, y, numbers)  # [E, 4]
+        parts, kl_weights = self._losses(state, x, y, numbers, Progress(fraction, rows))  # [E, 4]
         found = torch.autograd.grad(parts[:, 3].sum(), leaves, allow_unused=True)
         gradients = [torch.zeros_like(q) if g is None else g for g, q in zip(found, leaves, strict=True)]
         g = _side_by_side(gradients)  # [E, P]
@@ -135,13 +126,13 @@ class Compiled(Captured):
         if self.optim.clip is not None:
             g = g * (self.optim.clip / (norm + 1e-6)).clamp_max(1.0).unsqueeze(1)
         _adam(p, m, v, counts, g, lr, bad)
-        weights = [torch.as_tensor(w, dtype=torch.float32, device=p.device) for w in module.weights]
+        weights = [torch.as_tensor(w, dtype=torch.float32, device=p.device) for w in kl_weights]
         return parts[:, :3], torch.stack(weights), bad.float()
 
 
 def _side_by_side(gradients: Sequence[Tensor]) -> Tensor:
     """Gradients [E, ...] of all leaves where the leaves are in the long tensor, [E, P]."""
-    flat = [g.flatten(1) for g in gradients]
+    flat = [g.reshape(len(g), -1) for g in gradients]
     return torch.cat([torch.nn.functional.pad(g, (0, -g.shape[1] % ALIGNED)) for g in flat], 1)
 
 
@@ -163,6 +154,7 @@ def can_compile(members: Sequence[Member], steps: int) -> bool:
     return (
         steps >= LONG
         and can_capture(members)
+        and one_length(model.config)
         and not any(name in model.state_dict() for name, _ in model.named_buffers())
         and all(layer.attention.careful for layer in model.gp_layers)
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from sgpa.errors import NumericalError
 from sgpa.linalg import unchecked
@@ -19,7 +20,7 @@ from sgpa.models import ModelConfig, PatchConfig, Transformer
 from sgpa.noise import Draw, Playback, Recording, source
 from sgpa.objectives import Progress
 from sgpa.optim import OptimConfig
-from sgpa.types import Batch, Inputs, Loss
+from sgpa.types import Batch, Inputs, Loss, made_of, tensors_of
 
 Weights = tuple[float | Tensor, float | Tensor]  # of the global and the amortised KL
 
@@ -142,8 +143,7 @@ class Stacked:
 
     def step(self, batches: Sequence[Batch], moment: Moment) -> Step:
         """One step of every member on its own batch."""
-        inputs = torch.stack([images(batch.inputs) for batch in batches])  # [E, B, ...]
-        targets = torch.stack([batch.targets for batch in batches])  # [E, B]
+        inputs, targets = side_by_side(batches)  # [E, B, ...], [E, B]
         numbers = self._numbers(self._draws(batches[0], moment.progress))  # [E, ...] each
         for group in self.optimiser.param_groups:
             group["lr"] = moment.lr
@@ -159,19 +159,36 @@ class Stacked:
         return Step(parts.detach()[:, :3], *weights)
 
     def _passes(
-        self, inputs: Tensor, targets: Tensor, numbers: list[Tensor], progress: Progress
+        self, inputs: Inputs, targets: Tensor, numbers: list[Tensor], progress: Progress
     ) -> tuple[Tensor, Weights]:
         """Forward and backward of all members: their losses [E, 4] and the weights of the KL parts."""
+        stacked = {f"model.{name}": value for name, value in self.stacked.items()}
+        parts, weights = self._losses(stacked, inputs, targets, numbers, progress)
+        parts[:, 3].sum().backward()
+        return parts, weights
+
+    def _losses(
+        self,
+        state: dict[str, Tensor],
+        inputs: Inputs,
+        targets: Tensor,
+        numbers: list[Tensor],
+        progress: Progress,
+    ) -> tuple[Tensor, Weights]:
+        """The losses [E, 4] of all members with these parameters; one member needs no `vmap`."""
         module = LossOf(self.method, self.members[0].model)
 
-        def losses(state: dict[str, Tensor], x: Tensor, y: Tensor, drawn: list[Tensor]) -> Tensor:
+        def losses(state: dict[str, Tensor], x: list[Tensor], y: Tensor, drawn: list[Tensor]) -> Tensor:
             with source(Playback(drawn)):
-                return torch.func.functional_call(module, state, (Batch(x, y), progress))
+                batch = Batch(made_of(inputs, x), y)
+                return torch.func.functional_call(module, state, (batch, progress))
 
-        stacked = {f"model.{name}": value for name, value in self.stacked.items()}
+        given = (state, tensors_of(inputs), targets, numbers)
         with unchecked():
-            parts = torch.vmap(losses)(stacked, inputs, targets, numbers)  # [E, 4]
-        parts[:, 3].sum().backward()
+            if len(self.members) == 1:
+                parts = losses(*tree_map(lambda t: t.squeeze(0), given)).unsqueeze(0)
+            else:
+                parts = torch.vmap(losses)(*given)
         return parts, module.weights
 
     def _numbers(self, draws: list[Draw]) -> list[Tensor]:
@@ -187,15 +204,15 @@ class Stacked:
 
     def _draws(self, batch: Batch, progress: Progress) -> list[Draw]:
         """What a pass over a batch of this shape asks for."""
-        shape = tuple(images(batch.inputs).shape)
+        shape = shape_of(batch)
         if shape not in self.draws:
             self.draws[shape] = self._rehearse(batch, progress)
         return self.draws[shape]
 
     def _rehearse(self, batch: Batch, progress: Progress) -> list[Draw]:
-        """The draws of a pass, in order."""
+        """The draws of a pass over a batch as it is, in order."""
         model, recording = self.members[0].model, Recording()
-        with without_trace(model), torch.no_grad(), source(recording):
+        with without_trace(model), torch.no_grad(), source(recording), unchecked():
             self.method.loss(model, batch, progress)
         return recording.draws
 
@@ -230,7 +247,9 @@ class Stacked:
 
     def _norm(self) -> Tensor:
         """Norm of each member's gradient, [E]."""
-        squares = [leaf.grad.flatten(1).square().sum(1) for leaf in self.leaves if leaf.grad is not None]
+        squares = [
+            leaf.grad.reshape(len(leaf), -1).square().sum(1) for leaf in self.leaves if leaf.grad is not None
+        ]
         return torch.stack(squares).sum(0).sqrt()
 
 
@@ -269,10 +288,16 @@ def can_stack(members: Sequence[Member]) -> bool:
     return len(members) > 1 and one_length(members[0].model.config)
 
 
-def images(inputs: Inputs) -> Tensor:
-    """The inputs, which must be one tensor."""
-    assert isinstance(inputs, Tensor)
-    return inputs
+def side_by_side(batches: Sequence[Batch]) -> tuple[Inputs, Tensor]:
+    """Inputs and targets of all members' batches, stacked, [E, B, ...]."""
+    each = zip(*(tensors_of(batch.inputs) for batch in batches), strict=True)
+    inputs = made_of(batches[0].inputs, [torch.stack(tensors) for tensors in each])
+    return inputs, torch.stack([batch.targets for batch in batches])
+
+
+def shape_of(batch: Batch) -> tuple[int, ...]:
+    """The shapes of all that the inputs are made of, in a row."""
+    return tuple(size for tensor in tensors_of(batch.inputs) for size in (*tensor.shape, -1))
 
 
 def stack(models: Sequence[Transformer]) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """The few values that travel between the parts of the package. All are frozen."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -73,10 +74,14 @@ class Graphs:
     def __getitem__(self, rows: Tensor | slice) -> "Graphs":
         return Graphs(self.nodes[rows], self.edges[rows], self.edge_types[rows], self.identifiers[rows])
 
-    def trimmed(self) -> "Graphs":
-        """Without the columns that are padding in every graph (padding comes last)."""
+    def trimmed(self, multiple: int = 1) -> "Graphs":
+        """Without the columns that are padding in every graph (padding comes last).
+
+        What is left of nodes and of edges is a multiple of so many columns, as far as there are any.
+        """
         n = int((self.nodes >= 0).sum(1).max()) if len(self) else 0
         m = int((self.edge_types >= 0).sum(1).max()) if len(self) else 0
+        n, m = (-(-k // multiple) * multiple for k in (n, m))
         return Graphs(self.nodes[:, :n], self.edges[:, :m], self.edge_types[:, :m], self.identifiers[:, :n])
 
     def to(self, device: torch.device | str) -> "Graphs":
@@ -111,6 +116,18 @@ class Words:
 
 
 Inputs = Tensor | Graphs | Words
+
+
+def tensors_of(inputs: Inputs) -> list[Tensor]:
+    """What inputs are made of."""
+    if isinstance(inputs, Tensor):
+        return [inputs]
+    return [getattr(inputs, name) for name in inputs.__dataclass_fields__]
+
+
+def made_of(like: Inputs, tensors: Sequence[Tensor]) -> Inputs:
+    """Inputs of the kind of others, made of these tensors."""
+    return tensors[0] if isinstance(like, Tensor) else type(like)(*tensors)
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,9 @@ class GraphEmbedding(nn.Module):
         padding = torch.cat([graphs.nodes < 0, graphs.edge_types < 0], 1)
         return tokens, padding
 
-    def trimmed(self, graphs: Graphs) -> Graphs:
+    def trimmed(self, graphs: Graphs, multiple: int = 1) -> Graphs:
         """Without the columns that are padding in every graph, where shapes are free to change."""
-        return graphs if recording(graphs.nodes) or sharded() else graphs.trimmed()
+        return graphs if recording(graphs.nodes) or sharded() else graphs.trimmed(multiple)
 
     def check(self, graphs: Graphs) -> None:
         """One clear line for graphs that cannot be embedded."""

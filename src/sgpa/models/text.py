@@ -9,16 +9,18 @@ from sgpa.models.config import TokenConfig
 from sgpa.noise import sharded
 
 
-def columns_in_use(padding: Tensor) -> int:
+def columns_in_use(padding: Tensor, multiple: int = 1) -> int:
     """Columns of a padded batch [B, T] that hold a token in some row; the others only cost time.
 
-    All of them while a graph is recorded or a share of a batch is seen, and where rows are not filled up at
-    their end.
+    A multiple of so many columns, as far as there are any. All of them while a graph is recorded or a share
+    of a batch is seen, and where rows are not filled up at their end.
     """
     if recording(padding) or sharded():
         return padding.shape[1]
     longest = int((~padding).sum(1).max()) if len(padding) else 0
-    return longest if longest > 0 and bool(padding[:, longest:].all()) else padding.shape[1]
+    if longest == 0 or not bool(padding[:, longest:].all()):
+        return padding.shape[1]
+    return min(padding.shape[1], -(-longest // multiple) * multiple)
 
 
 class TokenEmbedding(nn.Module):
@@ -39,9 +41,9 @@ class TokenEmbedding(nn.Module):
         tokens = self.project(self.tokens(ids) + self.positions[: ids.shape[1]])
         return tokens, ids == self.config.pad
 
-    def trimmed(self, ids: Tensor) -> Tensor:
-        """Without the columns that are padding in every row."""
-        return ids[:, : columns_in_use(ids == self.config.pad)]
+    def trimmed(self, ids: Tensor, multiple: int = 1) -> Tensor:
+        """Without the columns that are padding in every row, but for a multiple of columns."""
+        return ids[:, : columns_in_use(ids == self.config.pad, multiple)]
 
     def check(self, ids: Tensor) -> None:
         """One clear line for ids that cannot be embedded."""

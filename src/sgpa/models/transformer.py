@@ -81,9 +81,9 @@ class Transformer(nn.Module):
         """Where the parameters are."""
         return next(self.parameters()).device
 
-    def trimmed(self, inputs: Inputs) -> Inputs:
-        """Without the columns that are padding in every row."""
-        found: Inputs = self.embedding.trimmed(inputs)  # type: ignore[operator]
+    def trimmed(self, inputs: Inputs, multiple: int = 1) -> Inputs:
+        """Without the columns that are padding in every row, but for a multiple of columns."""
+        found: Inputs = self.embedding.trimmed(inputs, multiple)  # type: ignore[operator]
         return found
 
     def global_state(self) -> States:

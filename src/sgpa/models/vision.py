@@ -41,8 +41,9 @@ class PatchEmbedding(nn.Module):
             raise InputError(f"expected images as uint8, or as normalised floats, got {images.dtype}")
         return images
 
-    def trimmed(self, images: Tensor) -> Tensor:
+    def trimmed(self, images: Tensor, multiple: int = 1) -> Tensor:
         """Images have no padding."""
+        del multiple
         return images
 
     def patches(self, images: Tensor) -> Tensor:

@@ -33,9 +33,9 @@ class WordEmbedding(nn.Module):
         tokens = self.project(torch.cat([self.mixed(words.layers), self.words(ids)], -1))  # [B, T, E]
         return tokens + self.positions[: ids.shape[1]], ids == 0
 
-    def trimmed(self, words: Words) -> Words:
-        """Without the columns that are padding in every row."""
-        T = columns_in_use(words.ids == 0)
+    def trimmed(self, words: Words, multiple: int = 1) -> Words:
+        """Without the columns that are padding in every row, but for a multiple of columns."""
+        T = columns_in_use(words.ids == 0, multiple)
         return Words(words.ids[:, :T], words.layers[:, :T])
 
     def mixed(self, layers: Tensor) -> Tensor:
