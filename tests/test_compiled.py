@@ -19,7 +19,8 @@ from sgpa.methods import Mle, Sgpa, Sngp
 from sgpa.models import DotProductConfig, RandomFeatureConfig, SgpaConfig
 from sgpa.objectives import Progress
 from sgpa.optim import OptimConfig
-from sgpa.stepping import Member, Moment, Stacked, Step, random_state, side_by_side
+from sgpa.stacking import side_by_side
+from sgpa.stepping import Member, Moment, Stacked, Step, random_state
 from sgpa.training import train_together
 from sgpa.types import Batch
 from test_together import CONFIG, OPTIM, SGPA, Stop, assert_close, blobs, stop_at, trainers

@@ -8,7 +8,8 @@ from sgpa.methods import Mle, Sgpa
 from sgpa.models import GraphConfig, ModelConfig, SgpaConfig, TokenConfig, WordsConfig
 from sgpa.objectives import Progress
 from sgpa.optim import OptimConfig
-from sgpa.stepping import Member, Moment, OneByOne, random_state, shape_of
+from sgpa.stacking import shape_of
+from sgpa.stepping import Member, Moment, OneByOne, random_state
 from sgpa.types import Batch, Graphs, Words
 
 WIDEST = 40  # columns of the data set

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sgpa.errors import NumericalError
+from sgpa.errors import NumericalError, first_line
 from sgpa.noise import Draw
 from sgpa.objectives import Progress
-from sgpa.stepping import Member, Moment, Stacked, Step, one_length, shape_of, side_by_side
+from sgpa.stacking import shape_of, side_by_side
+from sgpa.stepping import Member, Moment, Stacked, Step, one_length
 from sgpa.types import Batch, Inputs, tensors_of
 
 COLUMNS = 16  # that the length of sequences is a multiple of
@@ -126,8 +127,9 @@ class Captured(Stacked):
 
     def _give_up(self, error: Exception) -> None:
         self.failed = True
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        log.warning("the training step cannot be recorded and takes the slower, plain way: %s", reason)
+        log.warning(
+            "the training step cannot be recorded and takes the slower, plain way: %s", first_line(error)
+        )
 
     def _prepare(self, recorded: "Recorded", draws: list[Draw], rows: int) -> None:
         """What has to be done before the recording."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from sgpa.captured import Captured, Recorded, can_capture
+from sgpa.errors import first_line
 from sgpa.linalg import matrix_units
 from sgpa.noise import Draw
 from sgpa.objectives import Progress
@@ -89,8 +90,7 @@ class Compiled(Captured):
             self.compiled(*given)
         except Exception as error:  # whatever a compiler may say: there is another way
             self.compiled = None
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            log.warning("the training step cannot be compiled and takes a slower way: %s", reason)
+            log.warning("the training step cannot be compiled and takes a slower way: %s", first_line(error))
         for t, value in zip(given[:4], kept, strict=True):
             t.copy_(value)
 
@@ -156,5 +156,5 @@ def can_compile(members: Sequence[Member], steps: int) -> bool:
         and can_capture(members)
         and one_length(model.config)
         and not any(name in model.state_dict() for name, _ in model.named_buffers())
-        and all(layer.attention.careful for layer in model.gp_layers)
+        and model.careful
     )

@@ -40,3 +40,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     close = get_close_matches(word, names, 3, 0.5)
     said = " or ".join(close) if close else ""
     return f"; did you mean {said}?" if said else f" (known: {', '.join(names)})" if names else ""
+
+
+def first_line(error: Exception) -> str:
+    """What an error says first, or what it is where it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

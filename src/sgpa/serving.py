@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from sgpa.errors import InputError, check_fields
+from sgpa.errors import InputError, check_fields, first_line
 from sgpa.linalg import matrix_units, require_finite, unchecked
 from sgpa.methods import DropoutPredictor, SampledPredictor
 from sgpa.models import PatchConfig, Transformer
@@ -31,7 +31,7 @@ def serve(predictor: Transformer | SampledPredictor | DropoutPredictor, rows: in
     """Set up prediction of `rows` images at a time by the model as it is now."""
     if isinstance(predictor, Transformer):
         with evaluating(predictor):
-            samples = 10 if predictor.stochastic else 1
+            samples = predictor.usual_samples
         return Served(predictor, samples, rows, dropout=False)
     if not isinstance(predictor, SampledPredictor | DropoutPredictor):
         raise InputError(f"{type(predictor).__name__} cannot be served; a single model, or MC dropout, can")
@@ -110,8 +110,7 @@ class Served:
             return self.model(x, samples=self.samples, states=self.states).f
 
     def _record(self) -> None:
-        careful = all(layer.attention.careful for layer in self.model.gp_layers)
-        with matrix_units(careful):
+        with matrix_units(self.model.careful):
             numbers = self._numbers()
             try:
                 traced = make_fx(_function(self._plain))(self.inputs, numbers)
@@ -119,8 +118,7 @@ class Served:
                 self.run(self.inputs, numbers)
             except Exception as error:  # whatever a compiler may say: there is another way
                 self.run = self._plain
-                reason = (str(error).splitlines() or [type(error).__name__])[0]
-                log.warning("the prediction cannot be compiled and takes a slower way: %s", reason)
+                log.warning("the prediction cannot be compiled and takes a slower way: %s", first_line(error))
             graph = torch.cuda.CUDAGraph()
             graph.register_generator_state(self.generator)
             with torch.cuda.graph(graph):

@@ -20,6 +20,7 @@ from sgpa.models import ModelConfig, PatchConfig, Transformer
 from sgpa.noise import Draw, Playback, Recording, source
 from sgpa.objectives import Progress
 from sgpa.optim import OptimConfig
+from sgpa.stacking import shape_of, side_by_side, stack, unstack
 from sgpa.types import Batch, Inputs, Loss, made_of, tensors_of
 
 Weights = tuple[float | Tensor, float | Tensor]  # of the global and the amortised KL
@@ -88,8 +89,7 @@ class OneByOne:
         if self.optim.clip is not None:
             torch.nn.utils.clip_grads_with_norm_(model.parameters(), self.optim.clip, norm)
         optimiser.step()
-        parts = torch.stack([loss.nll, loss.kl_g, loss.kl_a]).detach()
-        return Step(parts.unsqueeze(0), loss.weight_g, loss.weight_a)
+        return Step(loss.parts.detach()[None, :3], loss.weight_g, loss.weight_a)
 
     def close(self) -> None:
         """Nothing is kept between epochs."""
@@ -231,7 +231,7 @@ class Stacked:
             if leaf.grad is not None and parameter.grad is not None:
                 leaf.grad[e] = parameter.grad
             parameter.grad = None
-        return torch.stack([loss.nll, loss.kl_g, loss.kl_a, loss.total]).detach()
+        return loss.parts.detach()
 
     def _update(self) -> None:
         """One step of the optimiser."""
@@ -275,7 +275,7 @@ class LossOf(nn.Module):
         """The parts of the loss and their weighted sum, [4]."""
         loss = self.method.loss(self.model, batch, progress)
         self.weights = (loss.weight_g, loss.weight_a)
-        return torch.stack([loss.nll, loss.kl_g, loss.kl_a, loss.total])
+        return loss.parts
 
 
 def one_length(config: ModelConfig) -> bool:
@@ -286,47 +286,6 @@ def one_length(config: ModelConfig) -> bool:
 def can_stack(members: Sequence[Member]) -> bool:
     """Whether these models can train at once."""
     return len(members) > 1 and one_length(members[0].model.config)
-
-
-def side_by_side(batches: Sequence[Batch]) -> tuple[Inputs, Tensor]:
-    """Inputs and targets of all members' batches, stacked, [E, B, ...]."""
-    each = zip(*(tensors_of(batch.inputs) for batch in batches), strict=True)
-    inputs = made_of(batches[0].inputs, [torch.stack(tensors) for tensors in each])
-    return inputs, torch.stack([batch.targets for batch in batches])
-
-
-def shape_of(batch: Batch) -> tuple[int, ...]:
-    """The shapes of all that the inputs are made of, in a row."""
-    return tuple(size for tensor in tensors_of(batch.inputs) for size in (*tensor.shape, -1))
-
-
-def stack(models: Sequence[Transformer]) -> dict[str, Tensor]:
-    """Parameters and buffers of all models stacked, [E, ...]; the models' own become slices of them."""
-    stacked = {}
-    for name, p in models[0].named_parameters():
-        together = torch.stack([model.get_parameter(name).detach() for model in models])
-        stacked[name] = together.requires_grad_(p.requires_grad)
-        for e, model in enumerate(models):
-            model.get_parameter(name).data = together.data[e]
-    for name, _ in models[0].named_buffers():
-        stacked[name] = torch.stack([model.get_buffer(name) for model in models])
-        for e, model in enumerate(models):
-            _set_buffer(model, name, stacked[name][e])
-    return stacked
-
-
-def unstack(models: Sequence[Transformer]) -> None:
-    """Give every model tensors of its own again."""
-    for model in models:
-        for p in model.parameters():
-            p.data = p.data.clone()
-        for name, buffer in list(model.named_buffers()):
-            _set_buffer(model, name, buffer.clone())
-
-
-def _set_buffer(model: nn.Module, name: str, value: Tensor) -> None:
-    owner, _, last = name.rpartition(".")
-    setattr(model.get_submodule(owner), last, value)
 
 
 def random_state() -> dict[str, Tensor]:

@@ -160,6 +160,11 @@ class Loss:
         """What is minimised."""
         return self.nll + self.weight_g * self.kl_g + self.weight_a * self.kl_a
 
+    @property
+    def parts(self) -> Tensor:
+        """nll, kl_g, kl_a and their weighted sum, [4]."""
+        return torch.stack([self.nll, self.kl_g, self.kl_a, self.total])
+
 
 @dataclass(frozen=True)
 class Classification:

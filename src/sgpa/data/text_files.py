@@ -14,7 +14,7 @@ import pyarrow.parquet
 import torch
 from torch import Tensor
 
-from sgpa.errors import InputError
+from sgpa.errors import InputError, first_line
 
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "body", "document", "comment", "message", "tweet")
 LABEL_COLUMNS = ("label", "labels", "class", "category", "target", "sentiment", "y")
@@ -125,8 +125,8 @@ def read_columns(path: Path) -> Table:
             f"{path} is not UTF-8 text (byte {error.start} of it); save it again with that encoding"
         ) from None
     except (pyarrow.ArrowException, OSError, csv.Error) as error:
-        first = str(error).splitlines()[0]
-        raise InputError(f"{path} cannot be read ({first}); it is damaged or has the wrong ending") from None
+        said = f"{path} cannot be read ({first_line(error)}); it is damaged or has the wrong ending"
+        raise InputError(said) from None
     if not table or not len(next(iter(table.values()))):
         raise InputError(f"{path} has no rows below its header; nothing to read")
     return table

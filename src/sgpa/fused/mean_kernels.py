@@ -82,7 +82,7 @@ def backward_A(
     Y, w_g, A, P, G, price, given, D_shift, dA, dY, T, H, M, V, vb, vh, vt, gb, gh, gt, pb, ph,
     TT: tl.constexpr, MM: tl.constexpr, VV: tl.constexpr,
 ):  # fmt: skip
-    """dA of a tile for g·mean + price kl, added to what is given; what v gets through P; the tile's A g."""
+    """dA of a tile for g·mean + price kl, added to what is given, and what v gets through P."""
     row = tl.program_id(0).to(tl.int64)  # offsets may be large
     b, h = row // H, row % H
     t, m, c = tl.program_id(1) * TT + tl.arange(0, TT), tl.arange(0, MM), tl.arange(0, VV)

@@ -37,20 +37,9 @@ def fused_variance(kqq: Tensor, A: Tensor, S: Tensor) -> Tensor:
     A, S = A.contiguous(), S.contiguous()
     (B, H, M, T), V = A.shape, S.shape[-1]
     out = torch.empty(B, H, T, V, dtype=A.dtype, device=A.device)
+    tile, rows, sizes = _tile(M, V), max(1, OUTER // padded(M)), (B * T, T, H, M, V)
     over(kernels.forward, cdiv(B * T, TOKENS), H)(
-        kqq,
-        A,
-        S,
-        out,
-        B * T,
-        T,
-        H,
-        M,
-        V,
-        *steps(kqq),
-        **_tile(M, V),
-        R=max(1, OUTER // padded(M)),
-        num_warps=2,
+        kqq, A, S, out, *sizes, *steps(kqq), **tile, R=rows, num_warps=2
     )
     return out
 

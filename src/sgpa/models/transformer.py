@@ -77,6 +77,16 @@ class Transformer(nn.Module):
         return sampled or self.dropout.active or bool(bayesian_maps(self))
 
     @property
+    def careful(self) -> bool:
+        """Whether all layers see to the precision of what needs it: the other products may be in TF32."""
+        return all(layer.attention.careful for layer in self.gp_layers)
+
+    @property
+    def usual_samples(self) -> int:
+        """Samples of a prediction that asks for no number: ten where anything is random, otherwise one."""
+        return 10 if self.stochastic else 1
+
+    @property
     def device(self) -> torch.device:
         """Where the parameters are."""
         return next(self.parameters()).device
@@ -194,7 +204,7 @@ class Transformer(nn.Module):
         self, inputs: Inputs, *, samples: int | None = None, batch_size: int | None = None, seed: int = 0
     ) -> Tensor:
         """Outputs [S, N, C] of all rows in the model's present mode; arguments as in `predict`."""
-        samples = samples if samples is not None else (10 if self.stochastic else 1)
+        samples = self.usual_samples if samples is None else samples
         if samples < 1:
             raise InputError(f"samples={samples}: at least one is needed; `predict` takes 0 to draw nothing")
         states = self.global_state()
