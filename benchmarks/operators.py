@@ -14,10 +14,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from sgpa.fused import fused_attend, fused_factor, fused_mean, fused_variance
+from sgpa.attention.sgpa import lower
+from sgpa.fused import fused_attend, fused_inducing, fused_mean, fused_variance, pack
 from sgpa.kernels import ArdRbfKernel
 from sgpa.linalg import JITTERS, triangular_inverse
-from sgpa.posteriors import orthogonal_kl_a, plain_variance
+from sgpa.posteriors import orthogonal_kl_a, orthogonal_kl_g, plain_variance, unexplained
 
 SHAPES = (  # B, H, T, M and the width D = V of heads
     (100, 4, 64, 32, 32),
@@ -38,7 +39,6 @@ class Case:
     plain: Function
     fused: Function
     given: tuple[Tensor, ...]
-    backward: bool = True
 
 
 def gram(x: Tensor, y: Tensor, log_variance: Tensor) -> Tensor:
@@ -46,25 +46,29 @@ def gram(x: Tensor, y: Tensor, log_variance: Tensor) -> Tensor:
     return (ArdRbfKernel.exponent(x, y) + log_variance.view(-1, 1, 1)).exp()
 
 
-def plain_attend(x: Tensor, v: Tensor, log_variance: Tensor) -> Sequence[Tensor]:
+def plain_attend(xv: Tensor, log_variance: Tensor) -> Sequence[Tensor]:
     """K_xx v."""
+    x, v = xv.transpose(1, 3).unbind(2)  # [B, H, T, D]
     return (gram(x, x, log_variance) @ v,)
 
 
-def plain_mean(
-    x: Tensor, v: Tensor, k_g: Tensor, L_inv: Tensor, w_g: Tensor, log_variance: Tensor
-) -> Sequence[Tensor]:
-    """Mean, amortised KL and A of eq:odsvgp, with every matrix written out."""
+def plain_mean(xv: Tensor, k_g: Tensor, L_inv: Tensor, w_g: Tensor, log_variance: Tensor) -> Sequence[Tensor]:
+    """Mean, amortised KL, A and unexplained variance of eq:odsvgp, with every matrix written out."""
+    x, v = xv.transpose(1, 3).unbind(2)  # [B, H, T, D]
     A = L_inv @ gram(k_g, x, log_variance)  # [B, H, M, T]
-    Kv = gram(x, x, log_variance) @ v  # [B, H, T, V]
-    return Kv - A.mT @ (A @ v) + A.mT @ w_g, orthogonal_kl_a(Kv, v, A), A
+    Kv = gram(x, x, log_variance) @ v
+    left = unexplained(log_variance.exp().unsqueeze(-1).expand(A.shape[:2] + A.shape[3:]), A)
+    return Kv - A.mT @ (A @ v) + A.mT @ w_g, orthogonal_kl_a(Kv, v, A), A, left
 
 
-def plain_factor(K: Tensor) -> Sequence[Tensor]:
-    """L and L^-1 by torch's own."""
-    jitter = torch.diag_embed(JITTERS[0] * K.diagonal(dim1=-2, dim2=-1))
-    L = torch.linalg.cholesky_ex(K + jitter).L
-    return L, triangular_inverse(L)
+def plain_inducing(k_g: Tensor, log_variance: Tensor, raw: Tensor, v_g: Tensor) -> Sequence[Tensor]:
+    """The state of the global keys, S and the global KL, in float64 by torch's own."""
+    k, lv, raw, v = (y.double() for y in (k_g, log_variance, raw, v_g))
+    K = gram(k, k, lv)
+    L = torch.linalg.cholesky_ex(K + torch.diag_embed(JITTERS[0] * K.diagonal(dim1=-2, dim2=-1))).L
+    s, w = lower(raw), L.mT @ v
+    state = pack(triangular_inverse(L), k, w, lv)[..., : len(w[0]) + 2 * k.shape[-1] + 1]
+    return state.to(k_g.dtype), (s @ s.mT).movedim(-3, -1).to(k_g.dtype), orthogonal_kl_g(w, s)
 
 
 def cases(B: int, H: int, T: int, M: int, D: int, device: str) -> Iterator[Case]:
@@ -74,22 +78,33 @@ def cases(B: int, H: int, T: int, M: int, D: int, device: str) -> Iterator[Case]
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator).to(device)
 
-    x, v, k_g, w_g = 0.5 * normal(B, H, T, D), normal(B, H, T, D), 0.5 * normal(H, M, D), normal(H, M, D)
-    log_variance = 0.1 * normal(H)
-    K = gram(k_g.double(), k_g.double(), log_variance.double())  # [H, M, M]
-    L_inv = plain_factor(K)[1].float()
-    A = normal(B, H, M, T) / M**0.5
-    s = (0.3 * normal(H, D, M, M)).tril()
-    kqq = A.square().sum(-2) + 0.1 * normal(B, H, T)  # some of the variance is explained, some not
+    xv, k_g, w_g = normal(B, T, 2, H, D), 0.5 * normal(H, M, D), normal(H, M, D)
+    xv[:, :, 0] *= 0.5
+    log_variance, raw = 0.1 * normal(H), 0.3 * normal(H, D, M, M)
+    L_inv = plain_inducing(k_g, log_variance, raw, w_g)[0][..., :M]
+    A, s = normal(B, H, M, T) / M**0.5, (0.3 * normal(H, D, M, M)).tril()
+    left = normal(B, H, T).abs()
 
-    def variance(kqq: Tensor, A: Tensor, s: Tensor) -> Sequence[Tensor]:
-        return (fused_variance(kqq, A, torch.einsum("hvmk,hvnk->hmnv", s, s)),)
+    def mean(xv: Tensor, k_g: Tensor, L_inv: Tensor, w_g: Tensor, log_variance: Tensor) -> Sequence[Tensor]:
+        return fused_mean(xv, pack(L_inv, k_g, w_g, log_variance), True)
 
-    yield Case("attend", plain_attend, lambda *a: (fused_attend(*a, rbf=True),), (x, v, log_variance))
-    given = (x, v, k_g, L_inv, w_g, log_variance)
-    yield Case("mean", plain_mean, partial(fused_mean, rbf=True), given)
-    yield Case("variance", lambda *a: (plain_variance(*a),), variance, (kqq, A, s))
-    yield Case("factor", plain_factor, lambda K: fused_factor(K, JITTERS[0]), (K,), backward=False)
+    def plain_form(left: Tensor, A: Tensor, s: Tensor) -> Sequence[Tensor]:
+        explained = A.square().sum(-2).detach()
+        return (plain_variance(left + explained, A, s),)
+
+    def form(left: Tensor, A: Tensor, s: Tensor) -> Sequence[Tensor]:
+        explained = A.square().sum(-2)
+        kqq = left + explained.detach()
+        return (fused_variance(kqq - explained, A, torch.einsum("hvmk,hvnk->hmnv", s, s)),)
+
+    def inducing(k_g: Tensor, log_variance: Tensor, raw: Tensor, v_g: Tensor) -> Sequence[Tensor]:
+        state, S, kl = fused_inducing(k_g, log_variance, raw, v_g, JITTERS[0], True)
+        return state[..., : M + 2 * D + 1], S, kl  # without what fills a row up
+
+    yield Case("attend", plain_attend, lambda *a: (fused_attend(*a, rbf=True),), (xv, log_variance))
+    yield Case("mean", plain_mean, mean, (xv, k_g, L_inv, w_g, log_variance))
+    yield Case("variance", plain_form, form, (left, A, s))
+    yield Case("inducing", plain_inducing, inducing, (k_g, log_variance, raw, w_g))
 
 
 def passes(function: Function, given: Sequence[Tensor], weights: Sequence[Tensor] | None) -> list[Tensor]:
@@ -101,10 +116,8 @@ def passes(function: Function, given: Sequence[Tensor], weights: Sequence[Tensor
     return [y.detach() for y in results] + list(torch.autograd.grad(results, leaves, weights))
 
 
-def weighted(case: Case) -> list[Tensor] | None:
+def weighted(case: Case) -> list[Tensor]:
     """A weight for every entry of every result."""
-    if not case.backward:
-        return None
     results = passes(case.plain, case.given, None)
     return [torch.linspace(-1, 1, y.numel(), dtype=y.dtype, device=y.device).view_as(y) for y in results]
 
@@ -112,8 +125,7 @@ def weighted(case: Case) -> list[Tensor] | None:
 def errors(case: Case, function: Function) -> str:
     """How far from float64."""
     weights = weighted(case)
-    doubles = None if weights is None else [w.double() for w in weights]
-    exact = passes(case.plain, [x.double() for x in case.given], doubles)
+    exact = passes(case.plain, [x.double() for x in case.given], [w.double() for w in weights])
     found = passes(function, case.given, weights)
     apart = ((x - y).abs().max() / y.abs().max() for x, y in zip(found, exact, strict=True))
     return " ".join(f"{float(error):.0e}" for error in apart)
@@ -121,7 +133,7 @@ def errors(case: Case, function: Function) -> str:
 
 def milliseconds(case: Case, function: Function, backward: bool) -> str:
     """Median time of the kernels, recorded as a CUDA graph."""
-    if not case.given[0].is_cuda or (backward and not case.backward):
+    if not case.given[0].is_cuda:
         return "–"
     from triton.testing import do_bench_cudagraph  # noqa: PLC0415  only where there is a GPU
 

@@ -32,8 +32,8 @@ def forced(monkeypatch):
     """A switch: inside, layers with a fast path take it on the CPU too, where the interpreter runs it."""
 
     def switch():
-        monkeypatch.setattr(KernelProjections, "fuses", lambda self, x: self.careful and x.ndim == 4)
-        monkeypatch.setattr(linalg, "factors", lambda K: K.shape[-1] <= WIDTH)
+        monkeypatch.setattr(KernelProjections, "fuses", lambda self, x: self.careful and x.ndim == 3)
+        monkeypatch.setattr("sgpa.attention.sgpa.inducing_fuses", lambda k_g: k_g.shape[-2] <= WIDTH)
 
     return switch
 
@@ -162,14 +162,14 @@ import torch
 torch.set_num_threads(1)
 import sgpa.serving
 from safetensors.torch import save_file
-from sgpa.fused import TRITON, factors, fuses
+from sgpa.fused import TRITON, fuses, inducing_fuses
 from sgpa.training import train_together
 from test_together import trainers
 (model,) = train_together(trainers(seeds=(0,)))
 assert not TRITON
 assert not any(layer.attention.careful for layer in model.gp_layers)
 assert not fuses(torch.zeros(1, 1, 3, 2), torch.zeros(1, 2, 3, 3))
-assert not factors(torch.eye(2).double())
+assert not inducing_fuses(torch.zeros(2, 2))
 save_file(model.state_dict(), sys.argv[1])
 """
 

@@ -55,10 +55,11 @@ def batch(kind, lengths):
     return Batch(Graphs(nodes, edges, kinds, torch.randn(B, WIDEST, 4)), targets)
 
 
-def member(method, kind, dropout):
+def member(method, kind, dropout, device="cpu"):
     torch.manual_seed(0)
     config = CONFIGS[kind]
     model = method.build(config if dropout is None else ModelConfig(**vars(config) | {"dropout": dropout}))
+    model.to(device)
     optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], fused=True)
     return Member("it", model.train(), optimiser, random_state())
 
@@ -125,3 +126,23 @@ def test_no_more_columns_than_there_are(kind):
         torch.testing.assert_close(
             model.eval()(trimmed).f, model(own.inputs).f, atol=1e-5, rtol=1e-5
         )  # the model trims by itself
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", ["mle", "sgpa"])
+@every_kind
+def test_steps_of_several_lengths_are_recorded(kind, name, caplog):
+    """The same batches, again and again, with and without recordings; dropout and all noise included."""
+    method = Mle() if name == "mle" else Sgpa(attention=SgpaConfig(num_global=3))
+    each = [batch(kind, lengths) for lengths in ((3, 5, 2), (17, 9, 4), (40, 8, 21))] * 6
+    given = [b.to("cuda") for b in each]
+    found = []
+    for most in (0, 32):
+        own = member(method, kind, 0.1, "cuda")
+        stepper = Captured([own], method, OptimConfig(epochs=1))
+        stepper.most = most
+        steps(stepper, given)
+        assert len(stepper.recordings) == min(most, 3)
+        found.append(own)
+    assert "slower" not in caplog.text
+    assert_same(*found)

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from sgpa.errors import NumericalError
-from sgpa.fused import factors, fused_factor
 
 JITTERS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # relative to each point's own prior variance
 
@@ -67,10 +66,7 @@ def triangular_inverse(L: Tensor) -> Tensor:
 def inverse_factor(K: Tensor, name: str, describe: Describe = in_batch) -> tuple[Tensor, Tensor]:
     """L and L^-1 of `cholesky`, whose backward pass is products with L^-1 alone."""
     K = K.double()
-    given = K.detach()
-    if recording(K) and factors(K):
-        return _Factor.apply(K, *fused_factor(given, JITTERS[0]))
-    L = cholesky(given, name, describe)
+    L = cholesky(K.detach(), name, describe)
     return _Factor.apply(K, L, triangular_inverse(L))
 
 

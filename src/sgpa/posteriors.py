@@ -21,22 +21,26 @@ def whiten(L_inv: Tensor, K_zq: Tensor) -> Tensor:
     return L_inv @ K_zq
 
 
+def unexplained(kqq: Tensor, A: Tensor) -> Tensor:
+    """diag(K_qq - Q_qq), the prior variance that the inducing points leave, never negative: [..., H, T]."""
+    return (kqq - A.square().sum(-2)).clamp_min(0)
+
+
 def marginal_variance(kqq: Tensor, A: Tensor, s: Tensor) -> Tensor:
     """diag of K_qq + K_qz K_zz^-1 (S - K_zz) K_zz^-1 K_zq, for every value dimension, [..., H, T, V]."""
     if fuses(A, s):
-        return fused_variance(kqq, A, torch.einsum("hvmk,hvnk->hmnv", s, s))
+        return fused_variance(unexplained(kqq, A), A, torch.einsum("hvmk,hvnk->hmnv", s, s))
     return (blocked_variance if blocks_take(A, s) else plain_variance)(kqq, A, s)
 
 
 def plain_variance(kqq: Tensor, A: Tensor, s: Tensor) -> Tensor:
     """The same by products of whole tensors: the reference of the fast paths."""
-    unexplained = (kqq - A.square().sum(-2)).clamp_min(0)  # diag(K_qq - Q_qq), never negative  [..., H, T]
     if s.ndim > A.ndim:  # every sequence has its own factor
         sA = (A.mT.unsqueeze(-3) @ s).transpose(-3, -2)  # [..., H, T, V, M]
     else:  # one factor for all sequences: one product per head over all their tokens
         sA = torch.einsum("...hmt,hvmn->...htvn", A, s)
     learned = sA.square().sum(-1)  # diag(A' s s' A)                                         [..., H, T, V]
-    return unexplained.unsqueeze(-1) + learned
+    return unexplained(kqq, A).unsqueeze(-1) + learned
 
 
 def covariance(Kqq: Tensor, A: Tensor, s: Tensor) -> Tensor:

@@ -36,12 +36,18 @@ class KernelProjections(Attention):
 
     def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """q and k_a in units of the length-scales and v_a, [B, H, T, D] each; q is k_a when tied."""
-        if self.W_q is not None or not (type(self.W_qk) is type(self.W_v) is nn.Linear):
+        if self.W_q is not None:
             return *self.queries_keys(x), self.heads(x, self.W_v)
+        k, v = self.beside(x).transpose(-4, -2).unbind(-3)  # [B, H, 2, T, D]
+        return k, k, v
+
+    def beside(self, x: Tensor) -> Tensor:
+        """k_a in units of the length-scales and v_a, side by side: [B, T, 2, H, D]."""
+        if not (type(self.W_qk) is type(self.W_v) is nn.Linear):
+            both = self.points(x, self.W_qk), self.heads(x, self.W_v)
+            return torch.stack([y.transpose(-3, -2) for y in both], -3)
         W = torch.cat([self.scaled(self.W_qk), self.W_v.weight])  # [2 E, E]: one product instead of two
-        k, v = linear(x, W).unflatten(-1, (2, self.num_heads, self.head_width)).unbind(-3)  # [B, T, H, D]
-        k = k.transpose(-3, -2)
-        return k, k, v.transpose(-3, -2)
+        return linear(x, W).unflatten(-1, (2, self.num_heads, self.head_width))
 
     def queries_keys(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """q and k_a in units of the length-scales, [B, H, T, D] each; the same tensor when tied."""
@@ -64,8 +70,9 @@ class KernelProjections(Attention):
         return TRITON and self.W_q is None and type(self.kernel) in RBF and self.head_width <= WIDTH
 
     def fuses(self, x: Tensor) -> bool:
-        """Whether the fast path takes these points [B, H, T, D]."""
-        return self.careful and x.is_cuda and x.dtype == torch.float32 and x.ndim == 4
+        """Whether the fast path takes these tokens [B, T, E]: in float32 on a GPU."""
+        exact = x.dtype == self.W_v.weight.dtype == torch.float32 and not torch.is_autocast_enabled("cuda")
+        return self.careful and x.is_cuda and x.ndim == 3 and exact
 
     def weights(self, x: Tensor, padding: Tensor | None) -> Tensor:
         """K_qk, with columns at padding that the values, zero there, never see."""
@@ -94,9 +101,8 @@ class KernelAttention(KernelProjections):
     def moments(self, x: Tensor, padding: Tensor | None, state: object = None) -> Moments:
         """The attended values."""
         del padding, state
+        if self.fuses(x):
+            mean = fused_attend(self.beside(x), self.kernel.log_variance, RBF[type(self.kernel)])
+            return Moments(mean, Kl.zero(x))
         q, k, v = self.projected(x)  # [B, H, T, D]
-        if self.fuses(q):
-            mean = fused_attend(q, v, self.kernel.log_variance, RBF[type(self.kernel)])
-        else:
-            mean = self.kernel.between(q, k) @ v
-        return Moments(mean, Kl.zero(x))
+        return Moments(self.kernel.between(q, k) @ v, Kl.zero(x))

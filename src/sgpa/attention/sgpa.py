@@ -11,9 +11,9 @@ from sgpa.attention.base import Moments
 from sgpa.attention.kernel import RBF
 from sgpa.attention.sampled import SampledAttention
 from sgpa.errors import InputError, check_fields
-from sgpa.fused import WIDTH, fused_mean, fused_variance
+from sgpa.fused import WIDTH, fused_inducing, fused_mean, fused_variance, inducing_fuses, pack
 from sgpa.kernels import Kernel
-from sgpa.linalg import cholesky, full_precision, inverse_factor
+from sgpa.linalg import JITTERS, cholesky, full_precision, inverse_factor, recording
 from sgpa.posteriors import (
     cheng_boots_kl_a,
     cheng_boots_posterior,
@@ -47,12 +47,13 @@ class GlobalState:
     """All of a layer that depends on its parameters alone, computed once per step or per prediction."""
 
     k_g: Tensor  # global keys in units of the length-scales      [H, M, D]
-    L_inv: Tensor  # inverse Cholesky factor of K_gg, float64      [H, M, M]
+    L_inv: Tensor  # inverse Cholesky factor of K_gg, made in float64   [H, M, M]
     s_g: Tensor  # whitened factor: S_g = L s_g s_g' L'            [H, V, M, M]
     S: Tensor  # s_g s_g', value dimensions last                   [H, M, M, V]
     v_g: Tensor  # [H, M, V]
     w_g: Tensor  # L' v_g                                          [H, M, V]
     kl: Tensor  # global KL summed over heads                      []
+    packed: Tensor | None = None  # the first two, w_g and log σ_f² as the fast path reads them   [H, M, N]
 
 
 @dataclass(frozen=True)
@@ -167,17 +168,17 @@ class DecoupledSgpa(SampledAttention):
         shape = (self.num_heads, self.num_global, self.head_width)
         if not isinstance(state, GlobalState) or state.k_g.shape != shape:
             raise InputError(f"{self.name}: the state given is not one of this layer's (global keys {shape})")
+        if self.fuses(x):
+            return self.fused(x, state)
         q, k_a, v_a = self.projected(x)  # [B, H, T, D]
-        if self.fuses(q):
-            return self.fused(q, v_a, state)
         terms = self.terms(q, k_a, v_a, state)
         posterior, kl_a = self.condition(terms, state)
         L_c = self.unexplained_factor(terms.q, state) if self.joint else None
         kl = Kl(state.kl, kl_a.sum(-1))
         return Moments(posterior.mean, kl, posterior.variance, L_c, terms.A_q, state.s_g)
 
-    def fused(self, x: Tensor, v: Tensor, state: GlobalState) -> Moments:
-        """The same moments in one operation, where `fuses` says that there is one."""
+    def fused(self, x: Tensor, state: GlobalState) -> Moments:
+        """The same moments in few operations, where `fuses` says that there are any."""
         raise NotImplementedError
 
     def terms(self, q: Tensor, k_a: Tensor, v_a: Tensor, state: GlobalState) -> Terms:
@@ -208,11 +209,13 @@ class OrthogonalSgpa(DecoupledSgpa):
         """Not for joint sampling, nor for many inducing points."""
         return not self.joint and self.num_global <= WIDTH and super().careful
 
-    def fused(self, x: Tensor, v: Tensor, state: GlobalState) -> Moments:
+    def fused(self, x: Tensor, state: GlobalState) -> Moments:
         """eq:odsvgp without a Gram matrix."""
-        L_inv, rbf = state.L_inv.to(x.dtype), RBF[type(self.kernel)]
-        mean, kl, A = fused_mean(x, v, state.k_g, L_inv, state.w_g, self.kernel.log_variance, rbf)
-        variance = fused_variance(self.kernel.at(x), A, state.S)
+        packed, rbf = state.packed, RBF[type(self.kernel)]
+        if packed is None:
+            packed = pack(state.L_inv.to(x.dtype), state.k_g, state.w_g, self.kernel.log_variance)
+        mean, kl, A, unexplained = fused_mean(self.beside(x), packed, rbf)
+        variance = fused_variance(unexplained, A, state.S)
         return Moments(mean, Kl(state.kl, kl.sum(-1)), variance)
 
     def condition(self, terms: Terms, state: GlobalState) -> tuple[Posterior, Tensor]:
@@ -257,15 +260,30 @@ def global_states(layers: Sequence[DecoupledSgpa], features: Sequence[Tensor]) -
     W = torch.stack([layer.W_qk.weight for layer in layers]).unflatten(1, (layers[0].num_heads, -1))
     scale = torch.stack([kernel.inverse_lengthscale(W.dtype) for kernel in kernels])  # [L, H, D]
     k_g = torch.stack(list(features)) @ (W * scale.unsqueeze(-1)).mT  # [L, H, M, D]
+    log_variance = torch.stack([kernel.log_variance for kernel in kernels])  # [L, H]
+    raw = torch.stack([layer.raw_s_g for layer in layers])  # [L, H, V, M, M]
+    v_g = torch.stack([layer.v_g for layer in layers])  # [L, H, M, V]
+    fused = recording(k_g) and all(layer.careful and layer.whitened for layer in layers)
+    if not (fused and inducing_fuses(k_g)):
+        return plain_states(layers, k_g, log_variance, raw, v_g)
+    packed, S, kl = fused_inducing(k_g, log_variance, raw, v_g, JITTERS[0], RBF[type(kernels[0])])
+    M, D = k_g.shape[-2:]
+    L_inv, _, w_g, _ = packed.tensor_split([M, M + D, M + 2 * D], -1)
+    parts = (k_g, L_inv, lower(raw), S, v_g, w_g, kl.sum(-1).to(v_g.dtype), packed)
+    return tuple(GlobalState(*each) for each in zip(*parts, strict=True))
+
+
+def plain_states(
+    layers: Sequence[DecoupledSgpa], k_g: Tensor, log_variance: Tensor, raw: Tensor, v_g: Tensor
+) -> tuple[GlobalState, ...]:
+    """The states from scaled keys and raw factors: the reference of `fused_inducing`."""
     points = k_g.double()
-    log_variance = torch.stack([kernel.log_variance for kernel in kernels]).double()  # [L, H]
-    K_gg = (kernels[0].exponent(points, points) + log_variance[..., None, None]).exp()
+    K_gg = (layers[0].kernel.exponent(points, points) + log_variance.double()[..., None, None]).exp()
     L, L_inv = inverse_factor(K_gg, "K_gg", lambda at: f"{layers[at[0]].name}, head {at[1] + 1}")
-    s_g = lower(torch.stack([layer.raw_s_g for layer in layers])).double()  # [L, H, V, M, M]
+    s_g = lower(raw).double()
     if not all(layer.whitened for layer in layers):
         free = torch.tensor([layer.whitened for layer in layers], device=s_g.device).view(-1, 1, 1, 1, 1)
         s_g = torch.where(free, s_g, L_inv.unsqueeze(-3) @ s_g)
-    v_g = torch.stack([layer.v_g for layer in layers])  # [L, H, M, V]
     w_g = L.mT @ v_g.double()
     S = (s_g @ s_g.mT).permute(0, 1, 3, 4, 2)  # [L, H, M, M, V]
     kl = orthogonal_kl_g(w_g, s_g).sum(-1)  # [L]

@@ -1,8 +1,8 @@
 """Fast paths of the equations in `posteriors.py`; each equals its plain reference within a stated error."""
 
 from sgpa.fused.attend import fused_attend
-from sgpa.fused.factor import factors, fused_factor
-from sgpa.fused.mean import fused_mean
+from sgpa.fused.inducing import fused_inducing, inducing_fuses
+from sgpa.fused.mean import fused_mean, pack
 from sgpa.fused.shapes import TRITON, WIDTH
 from sgpa.fused.variance import fused_variance, fuses
 from sgpa.fused.variance_cpu import blocked_variance, blocks_take
@@ -12,10 +12,11 @@ __all__ = [
     "WIDTH",
     "blocked_variance",
     "blocks_take",
-    "factors",
     "fused_attend",
-    "fused_factor",
+    "fused_inducing",
     "fused_mean",
     "fused_variance",
     "fuses",
+    "inducing_fuses",
+    "pack",
 ]

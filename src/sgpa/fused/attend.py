@@ -3,6 +3,9 @@
 Tiles of K are made, used and forgotten, as in flash attention; neither kernel normalises over keys, so there
 is no running maximum to keep. A padded key has v = 0. K is symmetric, which the backward pass uses: one
 sweep over the pairs gives all gradients. The reference is `kernel.between(x, x) @ v`.
+
+Scaled points x and values v come side by side, as one product with their weights makes them, and so do their
+gradients: xv [B, T, 2, H, D].
 """
 
 from typing import Any
@@ -10,73 +13,84 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sgpa.fused.shapes import TOKENS, TRITON, dense, over, padded, side_by_side, steps, tiles
+from sgpa.fused.shapes import TOKENS, TRITON, by_token, dense, over, padded, side_by_side, steps, tiles
 
 if TRITON:
     from sgpa.fused import attend_kernels as kernels
 
+MET = 16  # tokens that a tile of tokens meets at a time: more need more registers
+REGISTERS = 128  # of a thread, so that four tiles share a multiprocessor
+NARROW = 32  # the width up to which that is enough
+
 
 @torch.library.custom_op("sgpa::attend", mutates_args=())
-def fused_attend(x: Tensor, v: Tensor, log_variance: Tensor, rbf: bool) -> Tensor:
-    """K_xx v of scaled points x [B, H, T, D], values v [B, H, T, V] and log σ_f² [H]: [B, H, T, V]."""
-    x, v = dense(x), dense(v)
-    (B, H, T, D), V = x.shape, v.shape[-1]
-    out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
+def fused_attend(xv: Tensor, log_variance: Tensor, rbf: bool) -> Tensor:
+    """K_xx v of points and values xv [B, T, 2, H, D] and log σ_f² [H]: [B, H, T, D]."""
+    xv = dense(xv)
+    B, T, _, H, D = xv.shape
+    (x, v), out = points(xv), by_token(xv, B, H, T, D)
     over(kernels.forward, B * H, tiles(T))(
-        x, v, log_variance, out, T, H, D, V, *steps(x, v), TT=TOKENS, DD=padded(D), VV=padded(V), RBF=rbf
-    )
+        x, v, None, None, log_variance, out, None, T, H, 1, D, 1, log_variance.stride(0), *steps(x, out),
+        **tile(1, D), **lean(1, D), RBF=rbf,
+    )  # fmt: skip
     return out
 
 
 @torch.library.custom_op("sgpa::attend_gradient", mutates_args=())
-def attend_gradient(
-    x: Tensor, v: Tensor, log_variance: Tensor, g: Tensor, rbf: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x, v and, in shares [.., H], log σ_f² for the gradient g of the result."""
-    B, H, T, _ = x.shape
-    shapes = (x.shape, v.shape, (B * tiles(T), H))
-    dx, dv, part = (torch.empty(shape, dtype=x.dtype, device=x.device) for shape in shapes)
-    pull(x, v, log_variance, g, None, rbf, dx, dv, part)
-    return dx, dv, part
-
-
-def pull(
-    x: Tensor, v: Tensor, log_variance: Tensor, g: Tensor, price: Tensor | None, rbf: bool,
-    dx: Tensor, dv: Tensor, part: Tensor,
-) -> None:  # fmt: skip
-    """Write the gradients of g·(K v) + ½ price v' K v to dx and dv, and shares of d log σ_f² to part."""
-    x, v, g = dense(x), dense(v), dense(g)
-    (B, H, T, D), V = x.shape, v.shape[-1]
+def attend_gradient(xv: Tensor, log_variance: Tensor, g: Tensor, rbf: bool) -> tuple[Tensor, Tensor]:
+    """The gradients of xv and, in shares [.., H], log σ_f² for the gradient g of the result."""
+    B, T, _, H, D = xv.shape
+    dxv, part = xv.new_empty(xv.shape), xv.new_empty(B * tiles(T), H)
+    xv, g = dense(xv), dense(g)
+    (x, v), (dx, dv) = points(xv), points(dxv)
     over(kernels.backward, B * H, tiles(T))(
-        x, v, log_variance, g, price, dx, dv, part, T, H, D, V, *steps(x, v, g),
-        *((0, 0) if price is None else price.stride()), TT=TOKENS, DD=padded(D), VV=padded(V), RBF=rbf,
+        x, v, None, None, log_variance, None, g, None, None, None, dx, dv, None, part,
+        T, H, 1, D, 1, log_variance.stride(0), *steps(x, g, dx), 0, 0, **tile(1, D), **lean(1, D), RBF=rbf,
     )  # fmt: skip
+    return dxv, part
+
+
+def tile(M: int, D: int) -> dict[str, int]:
+    """The size of a tile: tokens, those that are met at a time, inducing points and width."""
+    return {"TT": TOKENS, "UU": MET, "MM": padded(M), "DD": padded(D), "num_stages": 1}
+
+
+def lean(M: int, D: int) -> dict[str, int]:
+    """What else a kernel is told that can do with few registers."""
+    return {"maxnreg": REGISTERS} if max(padded(M), padded(D)) <= NARROW else {}
+
+
+def points(xv: Tensor) -> tuple[Tensor, Tensor]:
+    """x and v, [B, H, T, D] each, where they are."""
+    x, v = xv.transpose(1, 3).unbind(2)  # [B, H, 2, T, D]
+    return x, v
 
 
 @fused_attend.register_fake
-def _(x: Tensor, v: Tensor, log_variance: Tensor, rbf: bool) -> Tensor:
-    del x, log_variance, rbf
-    return v.new_empty(v.shape)
+def _(xv: Tensor, log_variance: Tensor, rbf: bool) -> Tensor:
+    del log_variance, rbf
+    B, T, _, H, D = xv.shape
+    return by_token(xv, B, H, T, D)
 
 
 @attend_gradient.register_fake
-def _(x: Tensor, v: Tensor, log_variance: Tensor, g: Tensor, rbf: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _(xv: Tensor, log_variance: Tensor, g: Tensor, rbf: bool) -> tuple[Tensor, Tensor]:
     del log_variance, g, rbf
-    B, H, T, _ = x.shape
-    return x.new_empty(x.shape), v.new_empty(v.shape), x.new_empty(B * tiles(T), H)
+    B, T, _, H, _ = xv.shape
+    return xv.new_empty(xv.shape), xv.new_empty(B * tiles(T), H)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     del output
-    ctx.save_for_backward(*inputs[:3])
-    ctx.rbf = inputs[3]
+    ctx.save_for_backward(*inputs[:2])
+    ctx.rbf = inputs[2]
 
 
 def _backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-    dx, dv, part = attend_gradient(*ctx.saved_tensors, g, ctx.rbf)
-    return dx, dv, part.sum(0), None
+    dxv, part = attend_gradient(*ctx.saved_tensors, g, ctx.rbf)
+    return dxv, part.sum(0), None
 
 
 fused_attend.register_autograd(_backward, setup_context=_save)
-fused_attend.register_vmap(side_by_side(fused_attend, "bbh-", "b"))
-attend_gradient.register_vmap(side_by_side(attend_gradient, "bbhb-", "bbb"))
+fused_attend.register_vmap(side_by_side(fused_attend, "ph-", "b"))
+attend_gradient.register_vmap(side_by_side(attend_gradient, "phb-", "pb"))

@@ -1,142 +1,85 @@
-"""The tiles of `mean.py` in Triton. A tile is TT tokens of one head of one sequence.
+"""The way from points to A = L^-1 K_gx and back, in Triton. A tile is TT tokens of one head of one sequence.
 
-M inducing points, padded to MM.
+M inducing points, padded to MM; a state has M rows of N numbers. The rest of `mean.py` is in
+`attend_kernels.py`.
 """
 
 import triton
 import triton.language as tl
 
-from sgpa.fused.tiles import attended, back, exponent, load, store, turned
+from sgpa.fused.tiles import back, exp, exponent, load, prior, product, received, store, turned
 
 
 @triton.jit
 def project(
-    X, Y, k_g, L_inv, log_variance, A, P, T, H, M, D, V, xb, xh, xt, vb, vh, vt,
-    TT: tl.constexpr, MM: tl.constexpr, DD: tl.constexpr, VV: tl.constexpr, RBF: tl.constexpr,
+    X, state, A, unexplained, T, H, M: tl.constexpr, D: tl.constexpr, N: tl.constexpr, xb, xh, xt,
+    TT: tl.constexpr, MM: tl.constexpr, DD: tl.constexpr, RBF: tl.constexpr,
 ):  # fmt: skip
-    """A of a tile, and the tile's share of P = A v."""
+    """A of a tile, and what it leaves of the prior variance."""
     row = tl.program_id(0).to(tl.int64)  # offsets may be large
     b, h = row // H, row % H
-    t, m = tl.program_id(1) * TT + tl.arange(0, TT), tl.arange(0, MM)
-    d, c = tl.arange(0, DD), tl.arange(0, VV)
-    x, v = load(X + b * xb + h * xh, t, d, xt, T, D), load(Y + b * vb + h * vh, t, c, vt, T, V)
-    k, L = load(k_g + h * M * D, m, d, D, M, D), load(L_inv + h * M * M, m, m, M, M, M)
-    K = tl.where((t < T)[None, :], tl.exp(exponent(k, x, RBF) + tl.load(log_variance + h)), 0.0)
-    a = tl.dot(L, K, input_precision="tf32x3")  # [MM, TT]
-    store(A + row * M * T, a, m, t, T, M, T)
-    share = tl.dot(a, v, input_precision="tf32x3")  # [MM, VV]
-    store(P + (row * tl.num_programs(1) + tl.program_id(1)) * M * V, share, m, c, V, M, V)
-
-
-@triton.jit
-def forward(
-    X, Y, k_g, L_inv, w_g, log_variance, A, P, out, kl, T, H, M, D, V, xb, xh, xt, vb, vh, vt,
-    TT: tl.constexpr, MM: tl.constexpr, DD: tl.constexpr, VV: tl.constexpr, RBF: tl.constexpr,
-    ALONE: tl.constexpr,
-):  # fmt: skip
-    """K v + A' (w_g - P) of a tile, and its share of ½ (v' K v - |P|²).
-
-    A tile that is ALONE in its sequence makes A and P by itself; others read what `project` made.
-    """
-    row = tl.program_id(0).to(tl.int64)  # offsets may be large
-    b, h = row // H, row % H
-    t, m = tl.program_id(1) * TT + tl.arange(0, TT), tl.arange(0, MM)
-    d, c = tl.arange(0, DD), tl.arange(0, VV)
-    X, Y, lv = X + b * xb + h * xh, Y + b * vb + h * vh, tl.load(log_variance + h)
-    A, P = A + row * M * T, P + row * M * V
-    x, v = load(X, t, d, xt, T, D), load(Y, t, c, vt, T, V)
-    if ALONE:
-        k, L = load(k_g + h * M * D, m, d, D, M, D), turned(L_inv + h * M * M, m, m, M, M, M)
-        K = tl.where((t < T)[:, None], tl.exp(exponent(x, k, RBF) + lv), 0.0)  # [TT, MM]
-        a = tl.dot(K, L, input_precision="tf32x3")
-        p = tl.dot(tl.trans(a), v, input_precision="tf32x3")  # [MM, VV]
-        back(A, a, t, m, T, T, M)
-        store(P, p, m, c, V, M, V)
-    else:
-        a, p = turned(A, t, m, T, T, M), load(P, m, c, V, M, V)
-    shift = load(w_g + h * M * V, m, c, V, M, V) - p
-    total, quadratic = attended(x, v, X, Y, t, d, c, xt, vt, T, D, V, lv, TT, VV, RBF)
-    if tl.program_id(1) == 0:
-        quadratic -= tl.sum(tl.sum(p * p, 1), 0)
-    tl.store(kl + row * tl.num_programs(1) + tl.program_id(1), 0.5 * quadratic)
-    total = tl.dot(a, shift, acc=total, input_precision="tf32x3")
-    store(out + row * T * V, total, t, c, V, T, V)
-
-
-@triton.jit
-def reach(A, G, out, T, H, M, V, gb, gh, gt, TT: tl.constexpr, MM: tl.constexpr, VV: tl.constexpr):
-    """A g over all tokens of a head of a sequence, [M, V]: what w_g - P receives from the mean."""
-    row = tl.program_id(0).to(tl.int64)  # offsets may be large
-    b, h = row // H, row % H
-    m, c = tl.arange(0, MM), tl.arange(0, VV)
-    total = tl.zeros((MM, VV), dtype=tl.float32)
-    for start in range(0, T, TT):
-        t = start + tl.arange(0, TT)
-        a, g = load(A + row * M * T, m, t, T, M, T), load(G + b * gb + h * gh, t, c, gt, T, V)
-        total = tl.dot(a, g, acc=total, input_precision="tf32")
-    store(out + row * M * V, total, m, c, V, M, V)
-
-
-@triton.jit
-def backward_A(
-    Y, w_g, A, P, G, price, given, D_shift, dA, dY, T, H, M, V, vb, vh, vt, gb, gh, gt, pb, ph,
-    TT: tl.constexpr, MM: tl.constexpr, VV: tl.constexpr,
-):  # fmt: skip
-    """dA of a tile for g·mean + price kl, added to what is given, and what v gets through P."""
-    row = tl.program_id(0).to(tl.int64)  # offsets may be large
-    b, h = row // H, row % H
-    t, m, c = tl.program_id(1) * TT + tl.arange(0, TT), tl.arange(0, MM), tl.arange(0, VV)
-    A, P, w_g = A + row * M * T, P + row * M * V, w_g + h * M * V
-    g = load(G + b * gb + h * gh, t, c, gt, T, V)
-    if D_shift is None:  # one tile has all of A g, [MM, VV]
-        received = tl.dot(load(A, m, t, T, M, T), g, input_precision="tf32")
-    else:
-        received = load(D_shift + row * M * V, m, c, V, M, V)
-    dp = -received - tl.load(price + b * pb + h * ph) * load(P, m, c, V, M, V)
-    v = load(Y + b * vb + h * vh, t, c, vt, T, V)
-    da = tl.dot(g, turned(w_g, c, m, V, V, M) - turned(P, c, m, V, V, M), input_precision="tf32")
-    da = tl.dot(v, tl.trans(dp), acc=da, input_precision="tf32")
-    back(dA + row * M * T, da + turned(given + row * M * T, t, m, T, T, M), t, m, T, T, M)
-    dv = tl.dot(turned(A, t, m, T, T, M), dp, input_precision="tf32")
-    store(dY + row * T * V, dv, t, c, V, T, V)
+    t, m, d = tl.program_id(1) * TT + tl.arange(0, TT), tl.arange(0, MM), tl.arange(0, DD)
+    state += h * M * N
+    x, k, lv = (
+        load(X + b * xb + h * xh, t, d, xt, T, D),
+        load(state + M, m, d, N, M, D),
+        tl.load(state + M + 2 * D),
+    )
+    K = exp(exponent(x, k, RBF) + lv)  # [TT, MM]
+    a = product(K, turned(state, m, m, N, M, M))
+    back(A + row * M * T, a, t, m, T, T, M)
+    left = tl.maximum(prior(x, lv, RBF) - tl.sum(a * a, 1), 0.0)
+    tl.store(unexplained + row * T + t, left, mask=t < T)
 
 
 @triton.jit
 def backward_x(
-    X, G, k_g, L_inv, log_variance, A, dA, dX, part, B, T, H, M, D, V, xb, xh, xt, gb, gh, gt,
-    TT: tl.constexpr, MM: tl.constexpr, DD: tl.constexpr, VV: tl.constexpr, RBF: tl.constexpr,
+    X, G, state, A, unexplained, dA, du, log_part, dX, part,
+    B, T, H, M: tl.constexpr, D: tl.constexpr, N: tl.constexpr, xb, xh, xt, gb, gh, gt, ob, oh, ot,
+    TT: tl.constexpr, MM: tl.constexpr, DD: tl.constexpr, PER: tl.constexpr, RBF: tl.constexpr,
 ):  # fmt: skip
-    """dx from dA. A program goes through every so many-th tile of a head.
+    """Add to dx what comes through dA. A program goes through every so many-th tile of a head.
 
-    Of its tiles together it writes the share of dL^-1, dk_g, dw_g and d log σ_f², side by side:
-    [M, M + D + V + 1].
+    Of its tiles together it writes the share of the state's gradient, rows of dL^-1, dk_g, dw_g, d log σ_f²
+    and zeros; to log σ_f² it adds the shares found before, one for every PER tiles.
     """
-    h, tiles = tl.program_id(1), tl.cdiv(T, TT)
-    m, d, c = tl.arange(0, MM), tl.arange(0, DD), tl.arange(0, VV)
-    lv = tl.load(log_variance + h)
-    k, L = load(k_g + h * M * D, m, d, D, M, D), load(L_inv + h * M * M, m, m, M, M, M)
+    h, tiles, whole = tl.program_id(1), tl.cdiv(T, TT), tl.cdiv(T, TT * PER)
+    m, d = tl.arange(0, MM), tl.arange(0, DD)
+    state += h * M * N
+    L, k, lv = load(state, m, m, N, M, M), load(state + M, m, d, N, M, D), tl.load(state + M + 2 * D)
     dL, dk = tl.zeros((MM, MM), dtype=tl.float32), tl.zeros((MM, DD), dtype=tl.float32)
-    dw, d_lv = tl.zeros((MM, VV), dtype=tl.float32), tl.zeros((MM,), dtype=tl.float32)
+    dw, d_lv = tl.zeros((MM, DD), dtype=tl.float32), tl.zeros((MM,), dtype=tl.float32)
     for j in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
         b, t = (j // tiles).to(tl.int64), (j % tiles) * TT + tl.arange(0, TT)
         row = b * H + h
-        g = load(G + b * gb + h * gh, t, c, gt, T, V)
+        g = load(G + b * gb + h * gh, t, d, gt, T, D)
         dw = tl.dot(load(A + row * M * T, m, t, T, M, T), g, acc=dw, input_precision="tf32")
         x = load(X + b * xb + h * xh, t, d, xt, T, D)
-        K = tl.where((t < T)[:, None], tl.exp(exponent(x, k, RBF) + lv), 0.0)  # [TT, MM]
+        K = tl.where((t < T)[:, None], exp(exponent(x, k, RBF) + lv), 0.0)  # [TT, MM]
         dL = tl.dot(load(dA + row * M * T, m, t, T, M, T), K, acc=dL, input_precision="tf32")
-        dE = K * tl.dot(turned(dA + row * M * T, t, m, T, T, M), L, input_precision="tf32x3")  # [TT, MM]
-        dx = tl.dot(dE, k, input_precision="tf32x3")
+        dE = K * product(turned(dA + row * M * T, t, m, T, T, M), L)
+        into = dX + b * ob + h * oh
+        dx = load(into, t, d, ot, T, D) + product(dE, k)
         dk = tl.dot(tl.trans(dE), x, acc=dk, input_precision="tf32")
-        each = tl.sum(dE, 0)
-        d_lv += each
-        if RBF:
+        each, left = tl.sum(dE, 0), received(unexplained, du, row, t, T) * prior(x, lv, RBF)
+        at = log_part + (b * whole + j % tiles // PER) * H + h
+        found = tl.load(at, mask=j % tiles % PER == 0, other=0.0)
+        d_lv += each + tl.where(m == 0, tl.sum(left, 0) + found, 0.0)
+        if not RBF:
+            dx += 2.0 * left[:, None] * x
+        else:
             dx -= tl.sum(dE, 1)[:, None] * x
             dk -= each[:, None] * k
-        store(dX + row * T * D, dx, t, d, D, T, D)
-    N = M + D + V + 1
-    into = part + (tl.program_id(0) * H + h) * M * N
+        store(into, dx, t, d, ot, T, D)
+    into, last = part + (tl.program_id(0) * H + h) * M * N, tl.arange(0, 16)
     store(into, dL, m, m, N, M, M)
     store(into + M, dk, m, d, N, M, D)
-    store(into + M + D, dw, m, c, N, M, V)
-    tl.store(into + M + D + V + m * N, d_lv, mask=m < M)
+    store(into + M + D, dw, m, d, N, M, D)
+    store(into + M + 2 * D, tl.where(last[None, :] == 0, d_lv[:, None], 0.0), m, last, N, M, N - M - 2 * D)
+
+
+@triton.jit
+def summed(part, out, shares, size, SS: tl.constexpr, CC: tl.constexpr):
+    """The sum of all shares, [size] each, of CC numbers."""
+    s, i = tl.arange(0, SS), tl.program_id(0) * CC + tl.arange(0, CC)
+    tl.store(out + i, tl.sum(load(part, s, i, size, shares, size), 0), mask=i < size)

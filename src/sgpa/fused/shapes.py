@@ -38,7 +38,7 @@ def over(kernel: Any, *grid: int) -> Callable[..., None]:
                 return
             except OutOfResources:
                 _modest.add(key)
-        kernel[grid](*arguments, **options, num_stages=1)
+        kernel[grid](*arguments, **options | {"num_stages": 1})
 
     return launch
 
@@ -51,23 +51,34 @@ def dense(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
+def by_token(x: Tensor, B: int, H: int, T: int, D: int) -> Tensor:
+    """Room for [B, H, T, D] with the heads of a token side by side, as the next product reads them."""
+    return x.new_empty(B, T, H, D).transpose(1, 2)
+
+
 def steps(*tensors: Tensor) -> list[int]:
     """The strides of sequences, heads and tokens."""
     return [s for x in tensors for s in x.stride()[:3]]
 
 
+HEADS = {
+    "h": 0,
+    "b": 1,
+    "p": 3,
+}  # which dimension is that of the heads, in [H, ..], [B, H, ..], [B, T, 2, H, D]
+
+
 def side_by_side(operator: Callable[..., Any], given: str, returned: str) -> Callable[..., Any]:
     """The vmap rule of an operator: models side by side are more heads.
 
-    One letter for each argument and each result: b for [B, H, ...], h for [H, ...], s for [2, B, H, ...],
-    - for no tensor.
+    One letter for each argument and each result: a key of `HEADS`, or - for no tensor.
     """
 
     def rule(info: Any, dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:
         E = info.batch_size
         found = operator(*(_fold(x, d, E, kind) for x, d, kind in zip(inputs, dims, given, strict=True)))
         results = [found] if isinstance(found, Tensor) else found
-        at = ["hbs".index(kind) for kind in returned]
+        at = [HEADS[kind] for kind in returned]
         apart = [x.unflatten(d, (E, -1)) for x, d in zip(results, at, strict=True)]
         return (apart[0], at[0]) if isinstance(found, Tensor) else (tuple(apart), tuple(at))
 
@@ -77,5 +88,5 @@ def side_by_side(operator: Callable[..., Any], given: str, returned: str) -> Cal
 def _fold(x: Any, dim: int | None, size: int, kind: str) -> Any:
     if kind == "-":
         return x
-    x = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)  # [E, B, H, ...] or [E, H, ...]
-    return x.transpose(0, 1).flatten(1, 2) if kind == "b" else x.flatten(0, 1)
+    x = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
+    return x.movedim(0, HEADS[kind]).flatten(HEADS[kind], HEADS[kind] + 1)

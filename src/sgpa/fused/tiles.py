@@ -1,6 +1,6 @@
 """What the Triton kernels share. x, y are points in units of the length-scales; K(x, y) = exp(exponent).
 
-Products whose results are subtracted from nearly equal ones are made of three TF32 products each (`tf32x3`),
+Products whose results are subtracted from nearly equal ones are made of three TF32 products each (`product`),
 which is as exact as float32; gradients that end in a sum over many terms take one.
 """
 
@@ -49,12 +49,42 @@ def back(base, value, rows, cols, stride, R, C):
 
 
 @triton.jit
+def near(x):
+    """x rounded to TF32: ten bits of its fraction."""
+    return ((x.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def product(x, y):
+    """x y as exact as in float32: of the parts that TF32 knows and those that it does not.
+
+    Matrix units cut off what they add up, so that a sum should not begin with a large number.
+    """
+    x_near, y_near = near(x), near(y)
+    total = tl.dot(x - x_near, y_near, input_precision="tf32")
+    total = tl.dot(x_near, y - y_near, acc=total, input_precision="tf32")
+    return tl.dot(x_near, y_near, acc=total, input_precision="tf32")
+
+
+@triton.jit
 def exponent(x, y, RBF: tl.constexpr):
     """-½ |x - y|² for the RBF kernel, x·y for the exponential one, for all pairs of rows."""
-    e = tl.dot(x, tl.trans(y), input_precision="tf32x3")
+    e = product(x, tl.trans(y))
     if RBF:
         e = tl.minimum(e - 0.5 * tl.sum(x * x, 1)[:, None] - 0.5 * tl.sum(y * y, 1)[None, :], 0.0)
     return e
+
+
+@triton.jit
+def exp(e):
+    """exp(e). The hardware knows powers of two: what e log2(e) loses by rounding is put back.
+
+    Without it the error grows with |e|, which shows where K is large: in the exponential kernel.
+    """
+    e = tl.maximum(e, -200.0)  # of which the power is zero
+    power = e * 1.4426950408889634
+    lost = tl.fma(e, 1.4426950408889634, -power) + e * 1.9259629911266175e-08
+    return tl.exp2(power) * (1.0 + 0.6931471805599453 * lost)
 
 
 @triton.jit
@@ -63,18 +93,17 @@ def gram(x, y, t, u, log_variance, RBF: tl.constexpr):
     e = exponent(x, y, RBF)
     if RBF:
         e = tl.where(t[:, None] == u[None, :], 0.0, e)
-    return tl.exp(e + log_variance)
+    return exp(e + log_variance)
 
 
 @triton.jit
-def attended(
-    x, v, X, Y, t, d, dv, xt, vt, T, D, V, log_variance,
-    TT: tl.constexpr, VV: tl.constexpr, RBF: tl.constexpr,
-):  # fmt: skip
-    """Σ_u K_tu v_u of a tile of tokens t over all tokens u, and the tile's share of v' K v."""
-    total = tl.zeros((TT, VV), dtype=tl.float32)
-    for start in range(0, T, TT):
-        u = start + tl.arange(0, TT)
-        K = gram(x, load(X, u, d, xt, T, D), t, u, log_variance, RBF)
-        total += tl.dot(K, load(Y, u, dv, vt, T, V), input_precision="tf32x3")
-    return total, tl.sum(tl.sum(v * total, 1), 0)
+def prior(x, log_variance, RBF: tl.constexpr):
+    """K(x_t, x_t) of a tile, [TT]."""
+    return exp(tl.sum(x * x, 1) * (0.0 if RBF else 1.0) + log_variance)
+
+
+@triton.jit
+def received(unexplained, du, row, t, T):
+    """The gradient of the unexplained variance of a tile, [TT]; where nothing is left there is none."""
+    left = tl.load(unexplained + row * T + t, mask=t < T, other=0.0)
+    return tl.where(left > 0.0, tl.load(du + row * T + t, mask=t < T, other=0.0), 0.0)

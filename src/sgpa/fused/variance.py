@@ -1,10 +1,11 @@
 """The marginal variance of a decoupled layer without its [B, H, T, V M] intermediate.
 
-var[t, v] = max(0, k_t - Σ_m a_mt²) + Σ_mn a_mt a_nt S[m, n, v].
+var[t, v] = u_t + Σ_mn a_mt a_nt S[m, n, v], u the prior variance that the inducing points leave.
 
 The quadratic form is a product of the outer products a_t a_t' [T, M M] with S [M M, V]. A tile of tokens,
 of one or several sequences, makes its outer products in registers, a few rows at a time, and never writes
-them; the backward pass makes them again. The reference is `posteriors.plain_variance`.
+them; the backward pass makes them again. S is symmetric, as s s' is: three of its four quarters are enough,
+and its gradient is symmetric too. The reference is `posteriors.plain_variance`.
 """
 
 from typing import Any
@@ -19,8 +20,8 @@ if TRITON:
 
     from sgpa.fused import variance_kernels as kernels
 
-OUTER = 128  # columns of outer products made at a time
-SHARES = 8  # of all tokens in the gradient of S
+OUTER = 64  # columns of outer products made at a time; twice and four times as many in the backward pass
+SHARES = 11  # of all tokens in the gradient of S: times three blocks of four heads, all of a large GPU
 
 Three = tuple[Tensor, Tensor, Tensor]
 
@@ -32,37 +33,43 @@ def fuses(A: Tensor, s: Tensor) -> bool:
 
 
 @torch.library.custom_op("sgpa::variance", mutates_args=())
-def fused_variance(kqq: Tensor, A: Tensor, S: Tensor) -> Tensor:
-    """The variance [B, H, T, V] of kqq [B, H, T], A [B, H, M, T] and S [H, M, M, V]."""
+def fused_variance(u: Tensor, A: Tensor, S: Tensor) -> Tensor:
+    """The variance [B, H, T, V] of u [B, H, T], A [B, H, M, T] and S [H, M, M, V], symmetric in m and n."""
     A, S = A.contiguous(), S.contiguous()
     (B, H, M, T), V = A.shape, S.shape[-1]
-    out = torch.empty(B, H, T, V, dtype=A.dtype, device=A.device)
-    tile, rows, sizes = _tile(M, V), max(1, OUTER // padded(M)), (B * T, T, H, M, V)
+    out = A.new_empty(B, H, T, V)
+    sizes, size = (B * T, T, H, M, V), {"MM": padded(M), "VV": padded(V)}
     over(kernels.forward, cdiv(B * T, TOKENS), H)(
-        kqq, A, S, out, *sizes, *steps(kqq), **tile, R=rows, num_warps=2
-    )
+        u, A, S, out, *sizes, *steps(u, out),
+        **size, TT=TOKENS, R=max(1, OUTER // padded(M)), LOW=_half(M), num_warps=2,
+    )  # fmt: skip
     return out
 
 
 @torch.library.custom_op("sgpa::variance_gradient", mutates_args=())
-def variance_gradient(kqq: Tensor, A: Tensor, S: Tensor, w: Tensor) -> Three:
-    """The gradients of kqq, of A and, in shares to be summed, of S, for the gradient w of the variance."""
+def variance_gradient(A: Tensor, S: Tensor, w: Tensor) -> Three:
+    """The gradients of u, of A and, in shares to be summed, of S, for the gradient w of the variance."""
     A, S, w = A.contiguous(), S.contiguous(), dense(w)
     (B, H, M, T), V = A.shape, S.shape[-1]
-    tile, rows, sizes = _tile(M, V), max(1, OUTER // padded(M)), (B * T, T, H, M, V)
-    dk, dA = torch.empty(B, H, T, dtype=A.dtype, device=A.device), torch.empty_like(A)
+    sizes, size = (B * T, T, H, M, V), {"MM": padded(M), "VV": padded(V)}
+    du, dA = A.new_empty(B, H, T), torch.empty_like(A)
     dS = torch.empty(_shares(B * T), *S.shape, dtype=S.dtype, device=S.device)
-    over(kernels.backward_A, cdiv(B * T, TOKENS), H)(
-        kqq, A, S, w, dk, dA, *sizes, *steps(kqq, w), **tile, R=rows
+    tokens = TOKENS if padded(M) == WIDTH else 2 * TOKENS
+    over(kernels.backward_A, cdiv(B * T, tokens), H)(
+        A, S, w, du, dA, *sizes, *steps(w), **size, TT=tokens, R=2 * OUTER // padded(M)
     )
-    over(kernels.backward_S, cdiv(M, 2 * rows), H, len(dS))(
-        A, w, dS, *sizes, *steps(w), **tile, R=2 * rows, num_warps=8
+    columns = _half(M) or padded(M)
+    rows = 4 * OUTER // columns
+    blocks = cdiv(M, rows) + cdiv(max(0, M - columns), rows)
+    over(kernels.backward_S, blocks, H, len(dS))(
+        A, w, dS, *sizes, *steps(w), TT=TOKENS, VV=padded(V), R=rows, CC=columns, num_warps=8
     )
-    return dk, dA, dS
+    return du, dA, dS
 
 
-def _tile(M: int, V: int) -> dict[str, int]:
-    return {"TT": TOKENS, "MM": padded(M), "VV": padded(V)}
+def _half(M: int) -> int:
+    """The inducing points of the lower half; none where half a tile is too narrow."""
+    return padded(M) // 2 if padded(M) > 16 else 0
 
 
 def _shares(tokens: int) -> int:
@@ -70,28 +77,29 @@ def _shares(tokens: int) -> int:
 
 
 @fused_variance.register_fake
-def _(kqq: Tensor, A: Tensor, S: Tensor) -> Tensor:
-    del kqq
+def _(u: Tensor, A: Tensor, S: Tensor) -> Tensor:
+    del u
     B, H, _, T = A.shape
     return A.new_empty(B, H, T, S.shape[-1])
 
 
 @variance_gradient.register_fake
-def _(kqq: Tensor, A: Tensor, S: Tensor, w: Tensor) -> Three:
+def _(A: Tensor, S: Tensor, w: Tensor) -> Three:
     del w
-    return A.new_empty(kqq.shape), A.new_empty(A.shape), S.new_empty(_shares(kqq[:, 0].numel()), *S.shape)
+    B, H, _, T = A.shape
+    return A.new_empty(B, H, T), A.new_empty(A.shape), S.new_empty(_shares(B * T), *S.shape)
 
 
 def _save(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     del output
-    ctx.save_for_backward(*inputs)
+    ctx.save_for_backward(*inputs[1:])
 
 
 def _backward(ctx: Any, w: Tensor) -> Three:
-    dk, dA, dS = variance_gradient(*ctx.saved_tensors, w)
-    return dk, dA, dS.sum(0)
+    du, dA, dS = variance_gradient(*ctx.saved_tensors, w)
+    return du, dA, dS.sum(0)
 
 
 fused_variance.register_autograd(_backward, setup_context=_save)
 fused_variance.register_vmap(side_by_side(fused_variance, "bbh", "b"))
-variance_gradient.register_vmap(side_by_side(variance_gradient, "bbhb", "bbb"))
+variance_gradient.register_vmap(side_by_side(variance_gradient, "bhb", "bbb"))
