@@ -15,14 +15,17 @@ from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from sgpa import noise
 from sgpa.attention import OrthogonalSgpa, global_states
 from sgpa.attention.sgpa import lower
+from sgpa.errors import NumericalError
 from sgpa.fused import (
     TRITON,
     WIDTH,
     fused_attend,
     fused_inducing,
     fused_mean,
+    fused_sample,
     fused_variance,
     fuses,
     inducing_fuses,
@@ -36,7 +39,9 @@ from sgpa.posteriors import (
     orthogonal_kl_g,
     orthogonal_posterior,
     plain_variance,
+    sample_marginals,
 )
+from sgpa.types import Posterior
 
 pytestmark = pytest.mark.skipif(not TRITON, reason="Triton is not installed")
 GPU = torch.cuda.is_available()
@@ -45,7 +50,7 @@ KERNELS = {"rbf": ArdRbfKernel, "exponential": ExponentialKernel}
 ROUNDING = 5e-7  # of float32, relative to `scales`: errors below it count as none
 SUMMED = 2**-12 if GPU else 2e-6  # the same for what is summed over many terms, on a GPU in TF32
 PHASES = (Phase.explicit, Phase.generate) if GPU else tuple(Phase)  # every shape is compiled on a GPU
-OUTPUTS = ("mean", "kl", "A", "variance", "attended")
+OUTPUTS = ("mean", "kl", "A", "variance", "sample", "attended")
 EXACT = ("mean", "kl", "A", "attended")  # what is in full float32 on a GPU too
 
 
@@ -90,6 +95,7 @@ def plain(x, v, k_g, log_variance, L_inv, w_g, s, rbf):
         "kl": orthogonal_kl_a(K @ v, v, A),
         "A": A,
         "variance": plain_variance(kqq, A, s),
+        "sample": sample_marginals(Posterior(mean, plain_variance(kqq, A, s))),
         "attended": K @ v,
     }
 
@@ -98,7 +104,23 @@ def fused(x, v, k_g, log_variance, L_inv, w_g, s, rbf):
     xv = torch.stack([x, v], 2)
     mean, kl, A, left = fused_mean(xv, pack(L_inv, k_g, w_g, log_variance), rbf)
     variance, attended = fused_variance(left, A, covariance(s)), fused_attend(xv, log_variance, rbf)
-    return {"mean": mean, "kl": kl, "A": A, "variance": variance, "attended": attended}
+    sample = fused_sample(left, A, covariance(s), mean, noise.normal(mean.shape, mean, rows=0))
+    outputs = (mean, kl, A, variance, sample, attended)
+    return dict(zip(OUTPUTS, outputs, strict=True))
+
+
+class Fixed:
+    """The same numbers at every request, whatever the precision."""
+
+    def take(self, draw):
+        waves = torch.arange(draw.shape.numel(), dtype=torch.float64).mul(37).sin().mul(1.5)
+        return waves.view(draw.shape).to(draw.device, draw.dtype)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def fixed_numbers():
+    with noise.source(Fixed()):
+        yield
 
 
 def passes(function, inputs, rbf, of):
@@ -116,16 +138,27 @@ def passes(function, inputs, rbf, of):
 def scales(inputs, exact, rbf):
     """What an error is relative to: the largest entry; where terms cancel or add up, what these come to.
 
-    The KL is ½ (v' K v - |P|²); d log σ_f² is a sum over all outputs; the gradients of what all tokens share
-    are sums over N = B T terms of either sign and size 1, which come to √N.
+    The KL is ½ (v' K v - |A v|²), the mean K v - A'A v + A'w_g; d log σ_f² is a sum over all outputs; the
+    gradients of what all tokens share are sums over N = B T terms of either sign and size 1: √N. An error of
+    the exponential kernel's exponent x·y is relative to |x|², and exp makes it one of K relative to K.
     """
     B, T = inputs["x"].shape[:2]
     least = {f"d{name}": (B * T) ** 0.5 for name in ("k_g", "L_inv", "w_g", "s")}
     largest = {name: max(least.get(name, 1.0), float(y.abs().max())) for name, y in exact.items()}
-    v = inputs["v"].transpose(1, 2)
-    terms = (v * plain(**inputs, rbf=rbf)["attended"]).sum((-2, -1)).abs()
+    v, out = inputs["v"].transpose(1, 2), plain(**inputs, rbf=rbf)
+    terms = (v * out["attended"]).sum((-2, -1)).abs()
     summed = sum(float(exact[name].abs().sum()) for name in OUTPUTS if name in exact) + float(terms.sum())
-    return largest | {"kl": max(1.0, float(terms.max())), "dlog_variance": max(1.0, summed)}
+    x, A = inputs["x"].transpose(1, 2), out["A"].abs()
+    K = kernel(rbf, inputs["log_variance"], x.shape[-1]).between(x, x)
+    added = K @ v.abs() + A.mT @ (A @ v.abs() + inputs["w_g"].abs())
+    exponent = 1.0 if rbf else max(1.0, float(x.square().sum(-1).max()))
+    return largest | {
+        "kl": exponent * max(1.0, float(terms.max())),
+        "mean": exponent * max(1.0, float(added.max())),
+        "A": exponent * largest.get("A", 1.0),
+        "attended": exponent * largest.get("attended", 1.0),
+        "dlog_variance": max(1.0, summed),
+    }
 
 
 def errors(found, exact, scale):
@@ -141,7 +174,7 @@ class Tf32(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def check(inputs, rbf, of=("mean", "kl", "A", "variance")):
+def check(inputs, rbf, of=("mean", "kl", "A", "variance", "sample")):
     double = {name: x.double() for name, x in inputs.items()}
     exact = passes(plain, double, rbf, of)
     scale = scales(double, exact, rbf)
@@ -171,7 +204,7 @@ def test_kernel_attention_is_as_good_as_the_plain_one(size, rbf, seed):
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("of", ["mean", "kl", "A", "variance"])
+@pytest.mark.parametrize("of", ["mean", "kl", "A", "variance", "sample"])
 def test_each_moment_by_itself(name, of):
     check(problem(2, 2, 70, 5, 7, name == "rbf"), name == "rbf", of=(of,))
 
@@ -263,7 +296,7 @@ def test_a_step_of_models_side_by_side_can_be_traced():
 
     traced = make_fx(step)(*stacked)
     called = {str(node.target) for node in traced.graph.nodes}
-    for name in ("attend", "mean", "variance"):
+    for name in ("attend", "mean", "variance", "sample"):
         assert {f"sgpa.{name}.default", f"sgpa.{name}_gradient.default"} <= called
     for a, b in zip(traced(*stacked), step(*stacked), strict=True):
         assert torch.allclose(a, b)
@@ -280,6 +313,8 @@ def test_the_operators_keep_the_rules_of_torch():
     torch.library.opcheck(torch.ops.sgpa.variance.default, (left, A, S), test_utils=tests)
     state = pack(given["L_inv"], given["k_g"], given["w_g"], lv)
     torch.library.opcheck(mean, (xv, state, True), test_utils=tests)
+    drawn = (left, A, S, torch.randn(2, 2, 9, 5, device=DEVICE), torch.randn(2, 2, 9, 5, device=DEVICE))
+    torch.library.opcheck(torch.ops.sgpa.sample.default, drawn, test_utils=tests)
     inducing = torch.ops.sgpa.inducing.default
     torch.library.opcheck(inducing, (*parameters((2,), 3, 2), 1e-6, True), test_utils=tests)
 
@@ -407,15 +442,14 @@ def test_states_are_fused_in_float32_on_a_gpu():
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_layers_take_the_fused_states_where_steps_are_recorded(monkeypatch, name):
+def test_layers_take_the_fused_states(monkeypatch, name):
     layers = [
         OrthogonalSgpa(8, 2, KERNELS[name](2, 4), num_global=3, init="paper").to(DEVICE) for _ in range(2)
     ]
     features = [layer.Z_g for layer in layers]
     plain = global_states(layers, features)
     monkeypatch.setattr("sgpa.attention.sgpa.inducing_fuses", lambda _: True)
-    with unchecked():
-        ours = global_states(layers, features)
+    ours = global_states(layers, features)
     leaves = [p for layer in layers for p in layer.parameters()]
     found = []
     for states in (plain, ours):
@@ -430,3 +464,20 @@ def test_layers_take_the_fused_states_where_steps_are_recorded(monkeypatch, name
             assert torch.allclose(getattr(a, field).float(), getattr(b, field), rtol=1e-5, atol=1e-6), field
         packed = pack(a.L_inv.float(), a.k_g, a.w_g, layer.kernel.log_variance)
         assert torch.allclose(b.packed, packed, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the interpreter's root
+def test_where_the_fused_states_fail_there_is_more_jitter_or_a_message(monkeypatch):
+    monkeypatch.setattr("sgpa.attention.sgpa.inducing_fuses", lambda _: True)
+    layer = OrthogonalSgpa(8, 2, ArdRbfKernel(2, 4), num_global=3).to(DEVICE)
+    with monkeypatch.context() as smaller:
+        smaller.setattr("sgpa.attention.sgpa.JITTERS", (-2.0,))  # no matrix is positive definite with it
+        (state,) = global_states([layer], [layer.Z_g])
+        assert state.packed is None
+        assert state.L_inv.isfinite().all()
+        with unchecked():
+            assert global_states([layer], [layer.Z_g])[0].kl.isnan()
+    with torch.no_grad():
+        layer.kernel.log_variance[1] = float("nan")
+    with pytest.raises(NumericalError, match="head 2"):
+        global_states([layer], [layer.Z_g])

@@ -81,7 +81,7 @@ def test_a_layer_on_its_fast_path_is_the_plain_layer(forced, kernel, name, T):
     assert layer.careful
     plain = moments_and_gradients(layer, x, padding)
     forced()
-    assert_same(plain, moments_and_gradients(layer, x, padding), 1e-5)
+    assert_same(plain, moments_and_gradients(layer, x, padding), 2e-5)
 
 
 @needs_triton

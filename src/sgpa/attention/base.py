@@ -89,16 +89,23 @@ class Attention(nn.Module):
         if samples is not None and samples < 1:
             raise InputError(f"{self.name}: samples={samples}, at least one is needed")
         x = mask_tokens(x, key_padding_mask)  # makes v_a = x W_v zero at padding: see posteriors.py
+        draws = () if samples is None else (samples,)
         if self.stochastic:
             with full_precision(x):
-                moments = self.moments(x.to(self.W_v.weight.dtype), key_padding_mask, state)
+                F, kl = self.sampled(x.to(self.W_v.weight.dtype), key_padding_mask, state, draws)
         else:
-            moments = self.moments(x, key_padding_mask, state)
-        F = self.draw(moments, () if samples is None else (samples,))
+            F, kl = self.sampled(x, key_padding_mask, state, draws)
         value = self.dropout(self.W_o(merge_heads(F)))  # [*S, B, T, E]
         value = mask_tokens(value, key_padding_mask)
-        require_finite(lambda: self.not_finite_message(x), value, moments.kl.g, moments.kl.a)
-        return AttentionOutput(value, moments.kl)
+        require_finite(lambda: self.not_finite_message(x), value, kl.g, kl.a)
+        return AttentionOutput(value, kl)
+
+    def sampled(
+        self, x: Tensor, padding: Tensor | None, state: object, samples: tuple[int, ...]
+    ) -> tuple[Tensor, Kl]:
+        """F as `draw` gives it, and what it costs."""
+        moments = self.moments(x, padding, state)
+        return self.draw(moments, samples), moments.kl
 
     def not_finite_message(self, x: Tensor) -> str:
         """What to say when the output for x is not finite."""

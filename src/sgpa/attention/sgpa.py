@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from sgpa import noise
 from sgpa.attention.base import Moments
 from sgpa.attention.kernel import RBF
 from sgpa.attention.sampled import SampledAttention
 from sgpa.errors import InputError, check_fields
-from sgpa.fused import WIDTH, fused_inducing, fused_mean, fused_variance, inducing_fuses, pack
+from sgpa.fused import WIDTH, fused_inducing, fused_mean, fused_sample, fused_variance, inducing_fuses, pack
 from sgpa.kernels import Kernel
 from sgpa.linalg import JITTERS, cholesky, full_precision, inverse_factor, recording
 from sgpa.posteriors import (
@@ -163,11 +164,7 @@ class DecoupledSgpa(SampledAttention):
     def moments(self, x: Tensor, padding: Tensor | None, state: object = None) -> Moments:
         """Posterior and KL of one layer; the state is computed here when none is given."""
         del padding  # x is zero there, hence v_a is
-        if state is None:
-            state = self.global_state()
-        shape = (self.num_heads, self.num_global, self.head_width)
-        if not isinstance(state, GlobalState) or state.k_g.shape != shape:
-            raise InputError(f"{self.name}: the state given is not one of this layer's (global keys {shape})")
+        state = self.own(state)
         if self.fuses(x):
             return self.fused(x, state)
         q, k_a, v_a = self.projected(x)  # [B, H, T, D]
@@ -176,6 +173,15 @@ class DecoupledSgpa(SampledAttention):
         L_c = self.unexplained_factor(terms.q, state) if self.joint else None
         kl = Kl(state.kl, kl_a.sum(-1))
         return Moments(posterior.mean, kl, posterior.variance, L_c, terms.A_q, state.s_g)
+
+    def own(self, state: object) -> GlobalState:
+        """The state given, if it is one of this layer's, or the layer's own where none is given."""
+        if state is None:
+            return self.global_state()
+        shape = (self.num_heads, self.num_global, self.head_width)
+        if not isinstance(state, GlobalState) or state.k_g.shape != shape:
+            raise InputError(f"{self.name}: the state given is not one of this layer's (global keys {shape})")
+        return state
 
     def fused(self, x: Tensor, state: GlobalState) -> Moments:
         """The same moments in few operations, where `fuses` says that there are any."""
@@ -211,12 +217,27 @@ class OrthogonalSgpa(DecoupledSgpa):
 
     def fused(self, x: Tensor, state: GlobalState) -> Moments:
         """eq:odsvgp without a Gram matrix."""
-        packed, rbf = state.packed, RBF[type(self.kernel)]
+        mean, kl, A, unexplained = self.projections(x, state)
+        return Moments(mean, Kl(state.kl, kl.sum(-1)), fused_variance(unexplained, A, state.S))
+
+    def sampled(
+        self, x: Tensor, padding: Tensor | None, state: object, samples: tuple[int, ...]
+    ) -> tuple[Tensor, Kl]:
+        """One sample is drawn where the variance is made, and no variance is written."""
+        if samples or not self.fuses(x):
+            return super().sampled(x, padding, state, samples)
+        state = self.own(state)
+        mean, kl, A, unexplained = self.projections(x, state)
+        eps = noise.normal(mean.shape, mean, rows=0)
+        return fused_sample(unexplained, A, state.S, mean, eps), Kl(state.kl, kl.sum(-1))
+
+    def projections(self, x: Tensor, state: GlobalState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Mean, amortised KL, A and unexplained variance, as `fused_mean` makes them."""
+        packed = state.packed
         if packed is None:
             packed = pack(state.L_inv.to(x.dtype), state.k_g, state.w_g, self.kernel.log_variance)
-        mean, kl, A, unexplained = fused_mean(self.beside(x), packed, rbf)
-        variance = fused_variance(unexplained, A, state.S)
-        return Moments(mean, Kl(state.kl, kl.sum(-1)), variance)
+        mean, kl, A, unexplained = fused_mean(self.beside(x), packed, RBF[type(self.kernel)])
+        return mean, kl, A, unexplained
 
     def condition(self, terms: Terms, state: GlobalState) -> tuple[Posterior, Tensor]:
         """eq:odsvgp."""
@@ -263,10 +284,17 @@ def global_states(layers: Sequence[DecoupledSgpa], features: Sequence[Tensor]) -
     log_variance = torch.stack([kernel.log_variance for kernel in kernels])  # [L, H]
     raw = torch.stack([layer.raw_s_g for layer in layers])  # [L, H, V, M, M]
     v_g = torch.stack([layer.v_g for layer in layers])  # [L, H, M, V]
-    fused = recording(k_g) and all(layer.careful and layer.whitened for layer in layers)
-    if not (fused and inducing_fuses(k_g)):
-        return plain_states(layers, k_g, log_variance, raw, v_g)
-    packed, S, kl = fused_inducing(k_g, log_variance, raw, v_g, JITTERS[0], RBF[type(kernels[0])])
+    if all(layer.careful and layer.whitened for layer in layers) and inducing_fuses(k_g):
+        packed, S, kl = fused_inducing(k_g, log_variance, raw, v_g, JITTERS[0], RBF[type(kernels[0])])
+        if recording(kl) or kl.isfinite().all():
+            return _unpacked(k_g, packed, raw, S, v_g, kl)
+    return plain_states(layers, k_g, log_variance, raw, v_g)
+
+
+def _unpacked(
+    k_g: Tensor, packed: Tensor, raw: Tensor, S: Tensor, v_g: Tensor, kl: Tensor
+) -> tuple[GlobalState, ...]:
+    """The states of `fused_inducing`."""
     M, D = k_g.shape[-2:]
     L_inv, _, w_g, _ = packed.tensor_split([M, M + D, M + 2 * D], -1)
     parts = (k_g, L_inv, lower(raw), S, v_g, w_g, kl.sum(-1).to(v_g.dtype), packed)
@@ -276,7 +304,7 @@ def global_states(layers: Sequence[DecoupledSgpa], features: Sequence[Tensor]) -
 def plain_states(
     layers: Sequence[DecoupledSgpa], k_g: Tensor, log_variance: Tensor, raw: Tensor, v_g: Tensor
 ) -> tuple[GlobalState, ...]:
-    """The states from scaled keys and raw factors: the reference of `fused_inducing`."""
+    """The states from scaled keys and raw factors: the reference of `fused_inducing`, with more jitter."""
     points = k_g.double()
     K_gg = (layers[0].kernel.exponent(points, points) + log_variance.double()[..., None, None]).exp()
     L, L_inv = inverse_factor(K_gg, "K_gg", lambda at: f"{layers[at[0]].name}, head {at[1] + 1}")

@@ -4,7 +4,7 @@ from sgpa.fused.attend import fused_attend
 from sgpa.fused.inducing import fused_inducing, inducing_fuses
 from sgpa.fused.mean import fused_mean, pack
 from sgpa.fused.shapes import TRITON, WIDTH
-from sgpa.fused.variance import fused_variance, fuses
+from sgpa.fused.variance import fused_sample, fused_variance, fuses
 from sgpa.fused.variance_cpu import blocked_variance, blocks_take
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "fused_attend",
     "fused_inducing",
     "fused_mean",
+    "fused_sample",
     "fused_variance",
     "fuses",
     "inducing_fuses",

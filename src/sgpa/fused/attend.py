@@ -18,7 +18,7 @@ from sgpa.fused.shapes import TOKENS, TRITON, by_token, dense, over, padded, sid
 if TRITON:
     from sgpa.fused import attend_kernels as kernels
 
-MET = 16  # tokens that a tile of tokens meets at a time: more need more registers
+MET = (16, 64)  # tokens that a tile meets at a time, in sequences of one tile and in longer ones
 REGISTERS = 128  # of a thread, so that four tiles share a multiprocessor
 NARROW = 32  # the width up to which that is enough
 
@@ -31,7 +31,7 @@ def fused_attend(xv: Tensor, log_variance: Tensor, rbf: bool) -> Tensor:
     (x, v), out = points(xv), by_token(xv, B, H, T, D)
     over(kernels.forward, B * H, tiles(T))(
         x, v, None, None, log_variance, out, None, T, H, 1, D, 1, log_variance.stride(0), *steps(x, out),
-        **tile(1, D), **lean(1, D), RBF=rbf,
+        **tile(T, 1, D), RBF=rbf,
     )  # fmt: skip
     return out
 
@@ -45,19 +45,16 @@ def attend_gradient(xv: Tensor, log_variance: Tensor, g: Tensor, rbf: bool) -> t
     (x, v), (dx, dv) = points(xv), points(dxv)
     over(kernels.backward, B * H, tiles(T))(
         x, v, None, None, log_variance, None, g, None, None, None, dx, dv, None, part,
-        T, H, 1, D, 1, log_variance.stride(0), *steps(x, g, dx), 0, 0, **tile(1, D), **lean(1, D), RBF=rbf,
+        T, H, 1, D, 1, log_variance.stride(0), *steps(x, g, dx), 0, 0, **tile(T, 1, D), RBF=rbf,
     )  # fmt: skip
     return dxv, part
 
 
-def tile(M: int, D: int) -> dict[str, int]:
-    """The size of a tile: tokens, those that are met at a time, inducing points and width."""
-    return {"TT": TOKENS, "UU": MET, "MM": padded(M), "DD": padded(D), "num_stages": 1}
-
-
-def lean(M: int, D: int) -> dict[str, int]:
-    """What else a kernel is told that can do with few registers."""
-    return {"maxnreg": REGISTERS} if max(padded(M), padded(D)) <= NARROW else {}
+def tile(T: int, M: int, D: int) -> dict[str, int]:
+    """How a kernel is run: tokens of a tile and those that it meets at a time, inducing points and width."""
+    short = T <= TOKENS
+    lean = {"maxnreg": REGISTERS} if short and max(padded(M), padded(D)) <= NARROW else {}
+    return {"TT": TOKENS, "UU": MET[not short], "MM": padded(M), "DD": padded(D), "num_stages": 1} | lean
 
 
 def points(xv: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""All of a decoupled layer that depends on its parameters alone, in one kernel, for recorded steps.
+"""All of a decoupled layer that depends on its parameters alone, in one kernel.
 
     L L' = K_gg + jitter diag K_gg,  w_g = L' v_g,  S = s s',  kl = ½ |w_g|² + ½ Σ_v (tr S_v - log |S_v| - M)
 
@@ -33,18 +33,19 @@ def inducing_fuses(k_g: Tensor) -> bool:
 def inducing(
     k_g: Tensor, log_variance: Tensor, raw_s_g: Tensor, v_g: Tensor, jitter: float, rbf: bool
 ) -> Five:
-    """The state [..., M, N] as `mean.pack` packs it and S [..., M, M, D]; kl [...], L and L^-1 in float64.
+    """The state [..., M, N] as `mean.pack` packs it and S [..., M, M, D]; kl, L and L^-1 in float64.
+
+    kl [..., P] is in shares that are only ever summed: all have the same gradient.
 
     Of scaled keys k_g [..., M, D], log σ_f² [...], raw factors [..., D, M, M] and v_g [..., M, D].
     """
     given = [x.contiguous() for x in (k_g, log_variance, raw_s_g, v_g)]
     state, S, kl, L, L_inv = _results(k_g)
     sizes, tile = _sizes(k_g, SOME[0]), _tile(k_g, SOME[0])
-    shares = kl.new_empty(*kl.shape, sizes[-1])
     over(kernels.forward, sizes[0] * sizes[-1])(
-        *given, L, L_inv, state, S, shares, *sizes, jitter, **tile, RBF=rbf
+        *given, L, L_inv, state, S, kl, *sizes, jitter, **tile, RBF=rbf
     )
-    return state, S, shares.sum(-1), L, L_inv
+    return state, S, kl, L, L_inv
 
 
 @torch.library.custom_op("sgpa::inducing_gradient", mutates_args=())
@@ -75,9 +76,9 @@ def _tile(k_g: Tensor, some: int) -> dict[str, int]:
 
 
 def _results(k_g: Tensor) -> Five:
-    *heads, M, D = k_g.shape
+    (*heads, M, D), P = k_g.shape, _sizes(k_g, SOME[0])[-1]
     state, S = k_g.new_empty(*heads, M, row(M, D)), k_g.new_empty(*heads, M, M, D)
-    kl, L, L_inv = (k_g.new_empty((*heads, *size), dtype=torch.float64) for size in ((), (M, M), (M, M)))
+    kl, L, L_inv = (k_g.new_empty((*heads, *size), dtype=torch.float64) for size in ((P,), (M, M), (M, M)))
     return state, S, kl, L, L_inv
 
 
@@ -103,7 +104,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Five) -> None:
 
 
 def _backward(ctx: Any, d_state: Tensor, dS: Tensor, d_kl: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    return *inducing_gradient(*ctx.saved_tensors, d_state, dS, d_kl, *ctx.constants), None, None
+    return *inducing_gradient(*ctx.saved_tensors, d_state, dS, d_kl[..., 0], *ctx.constants), None, None
 
 
 def _side_by_side(operator: Callable[..., Any]) -> Callable[..., Any]:
@@ -131,4 +132,4 @@ def fused_inducing(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The state, S and, in float64, kl; arguments as in `inducing`."""
     state, S, kl, _, _ = inducing(k_g, log_variance, raw_s_g, v_g, jitter, rbf)
-    return state, S, kl
+    return state, S, kl.sum(-1)

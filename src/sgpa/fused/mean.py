@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sgpa.fused.attend import NARROW, lean, points, tile
-from sgpa.fused.shapes import TOKENS, TRITON, dense, over, padded, side_by_side, steps, tiles
+from sgpa.fused.attend import NARROW, points, tile
+from sgpa.fused.shapes import TOKENS, TRITON, dense, over, padded, side_by_side, steps, tiles, together
 
 if TRITON:
     from triton import cdiv
@@ -25,7 +25,6 @@ if TRITON:
 
 PROGRAMS = 100  # that share the tiles of a head in the backward pass
 FEW = 32  # tokens of such a tile
-COLUMNS = 32  # whose shares a program sums
 ALIGNED = 16  # numbers: a row of a state is a multiple of them
 
 Two = tuple[Tensor, Tensor]
@@ -58,7 +57,7 @@ def fused_mean(xv: Tensor, state: Tensor, rbf: bool) -> Four:
     w_g, log_variance = _read(state, D)
     over(attend_kernels.forward, B * H, n)(
         x, v, A, w_g, log_variance, out, kl, *sizes, M * N, *steps(x, out),
-        **tile(M, D), **lean(M, D), RBF=rbf,
+        **tile(T, M, D), RBF=rbf,
     )  # fmt: skip
     return out, kl.sum(2) if n > 1 else kl.squeeze(2), A, unexplained
 
@@ -78,7 +77,7 @@ def mean_gradient(
     w_g, log_variance = _read(state, D)
     over(attend_kernels.backward, B * H, n)(
         x, v, A, w_g, log_variance, unexplained, g, price, given, du, dx, dv, dA, log_part,
-        *sizes, M * N, *steps(x, g, dx), *price.stride(), **tile(M, D), RBF=rbf,
+        *sizes, M * N, *steps(x, g, dx), *price.stride(), **_heavy(T, M, D), RBF=rbf,
     )  # fmt: skip
     part = x.new_empty(min(PROGRAMS, B * cdiv(T, FEW)), H, M, N)
     over(mean_kernels.backward_x, len(part), H)(
@@ -86,17 +85,19 @@ def mean_gradient(
         **_tile(FEW, M, D), PER=TOKENS // FEW, RBF=rbf,
         num_warps=2 if max(padded(M), padded(D)) <= NARROW else 4, num_stages=2,
     )  # fmt: skip
-    d_state = torch.empty_like(state)
-    over(mean_kernels.summed, cdiv(state.numel(), COLUMNS))(
-        part, d_state, len(part), state.numel(), SS=padded(len(part)), CC=COLUMNS
-    )
-    return dxv, d_state
+    return dxv, together(part)
 
 
 def _read(state: Tensor, D: int) -> tuple[Tensor, Tensor]:
     """Where w_g and log σ_f² begin in a state."""
     M = state.shape[1]
     return state[:, :, M + D :], state[:, :, M + 2 * D :]
+
+
+def _heavy(T: int, M: int, D: int) -> dict[str, int]:
+    """How the backward pass is run, which needs many registers."""
+    usual = {name: n for name, n in tile(T, M, D).items() if name != "maxnreg"}
+    return usual | ({"UU": 32, "num_stages": 3} if T <= TOKENS else {})
 
 
 def _tile(tokens: int, M: int, D: int) -> dict[str, int]:

@@ -76,10 +76,3 @@ def backward_x(
     store(into + M, dk, m, d, N, M, D)
     store(into + M + D, dw, m, d, N, M, D)
     store(into + M + 2 * D, tl.where(last[None, :] == 0, d_lv[:, None], 0.0), m, last, N, M, N - M - 2 * D)
-
-
-@triton.jit
-def summed(part, out, shares, size, SS: tl.constexpr, CC: tl.constexpr):
-    """The sum of all shares, [size] each, of CC numbers."""
-    s, i = tl.arange(0, SS), tl.program_id(0) * CC + tl.arange(0, CC)
-    tl.store(out + i, tl.sum(load(part, s, i, size, shares, size), 0), mask=i < size)

@@ -9,12 +9,15 @@ try:  # no Triton, no fast path: the plain references are used
     from triton import cdiv, next_power_of_2
     from triton.runtime.errors import OutOfResources
 
+    from sgpa.fused.tiles import summed
+
     TRITON = True
 except ImportError:
     TRITON = False
 
 TOKENS = 64  # of a tile
 WIDTH = 64  # the widest head, and the most inducing points, a tile takes
+SUMMED = 4096  # numbers that a program of a sum reads
 
 
 def padded(n: int) -> int:
@@ -44,6 +47,15 @@ def over(kernel: Any, *grid: int) -> Callable[..., None]:
 
 
 _modest: set[tuple[Any, ...]] = set()
+
+
+def together(part: Tensor) -> Tensor:
+    """The sum over the first dimension, of shares that programs have left."""
+    out = part.new_empty(part.shape[1:])
+    rows, size = padded(len(part)), out.numel()
+    columns = max(1, SUMMED // rows)
+    over(summed, cdiv(size, columns))(part, out, len(part), size, SS=rows, CC=columns)
+    return out
 
 
 def dense(x: Tensor) -> Tensor:

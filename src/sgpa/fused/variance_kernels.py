@@ -8,6 +8,24 @@ M and V are constants of a model, so the compiler knows them: most of the addres
 import triton
 import triton.language as tl
 
+FLOOR = tl.constexpr(1e-12)  # of a variance, as in `posteriors`
+
+
+@triton.jit
+def dense(t, h, T, H, V):
+    """Where tokens begin in a tensor [B, H, T, V] without gaps, [TT, 1]."""
+    return ((((t // T) * H + h).to(tl.int64) * T + t % T) * V)[:, None]
+
+
+@triton.jit
+def pulled(G, slope, t, h, T, H, V, c, inside, gb, gh, gt):
+    """The gradient of the variance of a tile, [TT, VV]: that of a sample comes with the slope of its root."""
+    place = ((t // T).to(tl.int64) * gb + h * gh + (t % T) * gt)[:, None] + c[None, :]
+    g = tl.load(G + place, mask=inside, other=0.0)
+    if slope is not None:
+        g *= tl.load(slope + dense(t, h, T, H, V) + c[None, :], mask=inside, other=0.0)
+    return g
+
 
 @triton.jit
 def some(A, at, real, i, T, M, R: tl.constexpr):
@@ -41,10 +59,13 @@ def quadratic(
 
 @triton.jit
 def forward(
-    U, A, S, out, N, T, H, M: tl.constexpr, V: tl.constexpr, ub, uh, ut, ob, oh, ot,
+    U, A, S, mean, noise, out, slope, N, T, H, M: tl.constexpr, V: tl.constexpr, ub, uh, ut, ob, oh, ot,
     TT: tl.constexpr, MM: tl.constexpr, VV: tl.constexpr, R: tl.constexpr, LOW: tl.constexpr,
 ):  # fmt: skip
-    """out[t, v] = u_t + Σ_mn a_mt a_nt S[m, n, v]; LOW rows take LOW columns only."""
+    """out[t, v] = u_t + Σ_mn a_mt a_nt S[m, n, v]; LOW rows take LOW columns only.
+
+    With noise it is mean + √ of that times noise, and the derivative by what is under the root is the slope.
+    """
     h, start, m, c = tl.program_id(1), tl.program_id(0) * TT, tl.arange(0, MM), tl.arange(0, VV)
     t = start + tl.arange(0, TT)
     real, at = t < N, ((t // T) * H + h).to(tl.int64) * M * T + t % T
@@ -58,22 +79,28 @@ def forward(
     total = quadratic(total, both, A, S, at, real, LOW, M, T, M, V, TT, MM, VV, R)
     left = tl.load(U + (t // T).to(tl.int64) * ub + h * uh + (t % T) * ut, mask=real, other=0.0)
     total += left[:, None]
+    inside = real[:, None] & (c < V)[None, :]
+    if noise is not None:
+        at = dense(t, h, T, H, V) + c[None, :]
+        eps, kept = tl.load(noise + at, mask=inside, other=0.0), tl.maximum(total, FLOOR)
+        over_root = tl.rsqrt(kept)
+        tl.store(slope + at, tl.where(total > FLOOR, 0.5 * eps * over_root, 0.0), mask=inside)
+        total = tl.load(mean + at, mask=inside, other=0.0) + kept * over_root * eps
     place = ((t // T).to(tl.int64) * ob + h * oh + (t % T) * ot)[:, None] + c[None, :]
-    tl.store(out + place, total, mask=real[:, None] & (c < V)[None, :])
+    tl.store(out + place, total, mask=inside)
 
 
 @triton.jit
 def backward_A(
-    A, S, W, du, dA, N, T, H, M: tl.constexpr, V: tl.constexpr, wb, wh, wt,
+    A, S, G, slope, du, dA, N, T, H, M: tl.constexpr, V: tl.constexpr, gb, gh, gt,
     TT: tl.constexpr, MM: tl.constexpr, VV: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """dA[n, t] = 2 Σ_m a_mt Σ_v S[m, n, v] w[t, v] and du_t = Σ_v w[t, v]."""
+    """dA[n, t] = 2 Σ_m a_mt Σ_v S[m, n, v] w[t, v] and du_t = Σ_v w[t, v], w the gradient of the variance."""
     h, start, m, c = tl.program_id(1), tl.program_id(0) * TT, tl.arange(0, MM), tl.arange(0, VV)
     t = start + tl.arange(0, TT)
     real, row = t < N, (t // T) * H + h
     at = row.to(tl.int64) * M * T + t % T
-    place = ((t // T).to(tl.int64) * wb + h * wh + (t % T) * wt)[:, None] + c[None, :]
-    w = tl.load(W + place, mask=real[:, None] & (c < V)[None, :], other=0.0)  # [TT, VV]
+    w = pulled(G, slope, t, h, T, H, V, c, real[:, None] & (c < V)[None, :], gb, gh, gt)  # [TT, VV]
     total = tl.zeros((TT, MM), dtype=tl.float32)
     for i in range(0, M, R):
         a_i = some(A, at, real, i, T, M, R)
@@ -87,7 +114,7 @@ def backward_A(
 
 @triton.jit
 def backward_S(
-    A, W, dS, N, T, H, M: tl.constexpr, V: tl.constexpr, wb, wh, wt,
+    A, G, slope, dS, N, T, H, M: tl.constexpr, V: tl.constexpr, gb, gh, gt,
     TT: tl.constexpr, VV: tl.constexpr, R: tl.constexpr, CC: tl.constexpr,
 ):  # fmt: skip
     """dS[n, m, v] = Σ_t a_nt a_mt w[t, v] for R rows n and CC columns m of a head, over a share of the tiles.
@@ -107,8 +134,7 @@ def backward_S(
         a = tl.load(A + at[None, :] + m[:, None] * T, mask=real[None, :] & (m < M)[:, None], other=0.0)
         a_i = tl.load(A + at[None, :] + n[:, None] * T, mask=real[None, :] & (n < M)[:, None], other=0.0)
         aa = tl.reshape(a_i[:, None, :] * a[None, :, :], (R * CC, TT))
-        place = ((t // T).to(tl.int64) * wb + h * wh + (t % T) * wt)[:, None] + c[None, :]
-        w = tl.load(W + place, mask=real[:, None] & (c < V)[None, :], other=0.0)  # [TT, VV]
+        w = pulled(G, slope, t, h, T, H, V, c, real[:, None] & (c < V)[None, :], gb, gh, gt)
         total = tl.dot(aa, w, acc=total, input_precision="tf32")
     r = tl.arange(0, R * CC)
     n, m = i + r // CC, j + r % CC
