@@ -41,7 +41,12 @@ def _cpu() -> str:
 
 
 def _commit() -> str:
-    """The commit of the source tree, or 'unknown' where the package was installed without one."""
+    """The commit of the source tree, or 'unknown' where the package was installed without one.
+
+    Where a tree is copied to another machine without its history, $SGPA_COMMIT says what it is.
+    """
+    if named := os.environ.get("SGPA_COMMIT"):
+        return named
     command = ["git", "describe", "--always", "--dirty"]
     here = Path(__file__).parent
     try:
