@@ -206,7 +206,9 @@ def test_state_may_be_given_or_left_to_the_layer(build):
 @decoupled_layer
 def test_states_batched_over_layers_are_those_of_each_layer(build):
     layers = [build(seed=seed) for seed in range(3)]
-    for layer, state in zip(layers, global_states(layers, [layer.Z_g for layer in layers]), strict=True):
+    for layer, state in zip(
+        layers, global_states(layers, torch.stack([layer.Z_g for layer in layers])), strict=True
+    ):
         for name, value in vars(layer.global_state()).items():
             close(getattr(state, name), value, msg=name)
 
@@ -214,7 +216,7 @@ def test_states_batched_over_layers_are_those_of_each_layer(build):
 def test_states_of_layers_with_different_factors_are_right_or_refused():
     layers = [make(OrthogonalSgpa, ArdRbfKernel, whitened=whitened) for whitened in (True, False)]
     with suppress(InputError):
-        states = global_states(layers, [layer.Z_g for layer in layers])
+        states = global_states(layers, torch.stack([layer.Z_g for layer in layers]))
         for layer, state in zip(layers, states, strict=True):
             close(state.s_g, layer.global_state().s_g)
 

@@ -177,7 +177,7 @@ def test_a_later_measurement_takes_the_place_of_an_earlier_one(tmp_path):
 def test_the_benchmark_of_the_operators_compares_like_with_like(capsys):
     operators.main(["--device", "cuda" if torch.cuda.is_available() else "cpu", "--quick"])
     lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| 2 2")]
-    assert [line[1] for line in lines] == ["attend", "mean", "variance", "factor"]
+    assert [line[1] for line in lines] == ["attend", "mean", "variance", "inducing"]
     for _, _, plain, fused, *_ in lines:
         assert len(plain.split()) == len(fused.split())
         assert max(float(error) for error in (plain + " " + fused).split()) < 1e-2

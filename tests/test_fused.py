@@ -446,7 +446,7 @@ def test_layers_take_the_fused_states(monkeypatch, name):
     layers = [
         OrthogonalSgpa(8, 2, KERNELS[name](2, 4), num_global=3, init="paper").to(DEVICE) for _ in range(2)
     ]
-    features = [layer.Z_g for layer in layers]
+    features = torch.stack([layer.Z_g for layer in layers])
     plain = global_states(layers, features)
     monkeypatch.setattr("sgpa.attention.sgpa.inducing_fuses", lambda _: True)
     ours = global_states(layers, features)
@@ -472,12 +472,12 @@ def test_where_the_fused_states_fail_there_is_more_jitter_or_a_message(monkeypat
     layer = OrthogonalSgpa(8, 2, ArdRbfKernel(2, 4), num_global=3).to(DEVICE)
     with monkeypatch.context() as smaller:
         smaller.setattr("sgpa.attention.sgpa.JITTERS", (-2.0,))  # no matrix is positive definite with it
-        (state,) = global_states([layer], [layer.Z_g])
+        (state,) = global_states([layer], layer.Z_g.unsqueeze(0))
         assert state.packed is None
         assert state.L_inv.isfinite().all()
         with unchecked():
-            assert global_states([layer], [layer.Z_g])[0].kl.isnan()
+            assert global_states([layer], layer.Z_g.unsqueeze(0))[0].kl.isnan()
     with torch.no_grad():
         layer.kernel.log_variance[1] = float("nan")
     with pytest.raises(NumericalError, match="head 2"):
-        global_states([layer], [layer.Z_g])
+        global_states([layer], layer.Z_g.unsqueeze(0))

@@ -46,12 +46,14 @@ class ModelOutput:
     @property
     def kl_g(self) -> Tensor:
         """Global KL summed over layers, []."""
-        return torch.stack([kl.g for kl in self.kl]).sum()
+        first, *others = (kl.g for kl in self.kl)
+        return sum(others, first)
 
     @property
     def kl_a(self) -> Tensor:
         """Amortised KL summed over layers and averaged over sequences and samples, []."""
-        return torch.stack([kl.a.mean() for kl in self.kl]).sum()
+        first, *others = (kl.a for kl in self.kl)
+        return sum(others, first).mean()
 
 
 @dataclass(frozen=True)

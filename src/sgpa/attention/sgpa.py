@@ -146,7 +146,7 @@ class DecoupledSgpa(SampledAttention):
     def global_state(self) -> GlobalState:
         """The state of this layer on its own, where G_phi is the identity."""
         with full_precision(self.Z_g):
-            return global_states([self], [self.Z_g])[0]
+            return global_states([self], self.Z_g.unsqueeze(0))[0]
 
     def global_projection(self, x: Tensor, state: GlobalState) -> tuple[Tensor, Tensor]:
         """K_xg and A_x = L^-1 K_gx for points x [B, H, T, D]."""
@@ -275,12 +275,12 @@ def lower(raw: Tensor) -> Tensor:
     return torch.where(on_diagonal, torch.where(on_diagonal, raw, 0.0).exp(), raw.tril(-1))
 
 
-def global_states(layers: Sequence[DecoupledSgpa], features: Sequence[Tensor]) -> tuple[GlobalState, ...]:
-    """The states of layers of one shape, from G_phi(Z_g) of each, in float64 and batched over layers."""
+def global_states(layers: Sequence[DecoupledSgpa], features: Tensor) -> tuple[GlobalState, ...]:
+    """The states of layers of one shape, from their G_phi(Z_g) [L, H, M, E], in float64 and all at once."""
     kernels = [layer.kernel for layer in layers]
     W = torch.stack([layer.W_qk.weight for layer in layers]).unflatten(1, (layers[0].num_heads, -1))
     scale = torch.stack([kernel.inverse_lengthscale(W.dtype) for kernel in kernels])  # [L, H, D]
-    k_g = torch.stack(list(features)) @ (W * scale.unsqueeze(-1)).mT  # [L, H, M, D]
+    k_g = features @ (W * scale.unsqueeze(-1)).mT  # [L, H, M, D]
     log_variance = torch.stack([kernel.log_variance for kernel in kernels])  # [L, H]
     raw = torch.stack([layer.raw_s_g for layer in layers])  # [L, H, V, M, M]
     v_g = torch.stack([layer.v_g for layer in layers])  # [L, H, M, V]

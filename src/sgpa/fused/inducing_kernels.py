@@ -28,10 +28,12 @@ def eliminated(K, m, n, M, MM: tl.constexpr):
     the identity makes the inverse, which takes the columns that are not needed any more.
     """
     at, L, X = tl.arange(0, MM), tl.zeros((MM, MM), dtype=tl.float64), K
+    pivots = tl.sum(tl.where(m == n, K, 0.0), 0)  # kept apart, so that none has to wait for its row
     for j in range(M):
-        column, row = tl.sum(tl.where(n == j, X, 0.0), 1), tl.sum(tl.where(m == j, X, 0.0), 0)
-        over = 1.0 / tl.sqrt(tl.sum(tl.where(at == j, row, 0.0), 0))
-        down, across = (column * over)[:, None], (tl.where(at == j, 1.0, row) * over)[None, :]
+        over = 1.0 / tl.sqrt(tl.sum(tl.where(at == j, pivots, 0.0), 0))
+        column, row = tl.sum(tl.where(n == j, X, 0.0), 1) * over, tl.sum(tl.where(m == j, X, 0.0), 0) * over
+        pivots -= row * row
+        down, across = column[:, None], tl.where(at == j, over, row)[None, :]
         L = tl.where((n == j) & (m >= j), down, L)
         X = tl.where(m == j, across, tl.where(m > j, tl.where(n == j, 0.0, X) - down * across, X))
     return L, tl.where(n <= m, X, 0.0)

@@ -59,11 +59,17 @@ class Layer(nn.Module):
         return AttentionOutput(h + out.value, out.kl)
 
 
-def features_of(layers: Sequence[Layer], points: Sequence[Tensor]) -> list[Tensor]:
-    """G_phi of every layer at points of its own [H, M, E]; layers with plain maps are computed together."""
+def features_of(layers: Sequence[Layer], points: Sequence[Tensor]) -> Tensor:
+    """G_phi of every layer at points of its own [H, M, E]; layers with plain maps are computed together.
+
+    [L, H, M, E].
+    """
     deep = [i for i, layer in enumerate(layers) if isinstance(layer.mlp, Mlp) and layer.mlp.plain]
-    if len(deep) < 2:
-        return [layer.features(x)[1] for layer, x in zip(layers, points, strict=True)]
+    deep = deep if len(deep) > 1 else []
+    others = [i for i in range(len(layers)) if i not in deep]
+    alone = [layers[i].features(points[i])[1].unsqueeze(0) for i in others]
+    if not deep:
+        return torch.cat(alone)
     first = layers[deep[0]]
 
     def features(mlp: dict[str, Tensor], norm: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -71,8 +77,9 @@ def features_of(layers: Sequence[Layer], points: Sequence[Tensor]) -> list[Tenso
         return found
 
     mlps, norms = _stacked([layers[i].mlp for i in deep]), _stacked([layers[i].norm for i in deep])
-    together = iter(torch.vmap(features)(mlps, norms, torch.stack([points[i] for i in deep])))
-    return [next(together) if i in deep else layers[i].features(points[i])[1] for i in range(len(layers))]
+    found = torch.cat([*alone, torch.vmap(features)(mlps, norms, torch.stack([points[i] for i in deep]))])
+    order = others + deep
+    return found if order == sorted(order) else found[[order.index(i) for i in range(len(layers))]]
 
 
 def _stacked(modules: Sequence[nn.Module]) -> dict[str, Tensor]:
