@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from benchmarks import cpu, gpu, gpu_tasks, operators, speed_page
+from benchmarks import cpu, full_training, gpu, gpu_tasks, operators, speed_page
 from benchmarks.obvious import NAME, Obvious, obvious
 from benchmarks.speed_record import Record, Row, read
 from benchmarks.speed_targets import Speed
 
-from sgpa import bench, training
+from sgpa import bench, logs, training
 from sgpa.fused import TRITON
 from sgpa.methods import Sgpa
 from sgpa.models import ModelConfig, PatchConfig, SgpaConfig
@@ -181,3 +181,25 @@ def test_the_benchmark_of_the_operators_compares_like_with_like(capsys):
     for _, _, plain, fused, *_ in lines:
         assert len(plain.split()) == len(fused.split())
         assert max(float(error) for error in (plain + " " + fused).split()) < 1e-2
+
+
+def test_the_page_about_a_long_training(tmp_path, capsys):
+    for stage, best in (("warm", 2), ("sgpa", 1)):
+        for epoch in range(1, 4):
+            looked = {"accuracy": 0.5, "nll": 1.0 + abs(epoch - best)}
+            line = {"epoch": epoch, "lr": 1e-3, "seconds": 9.0 if epoch == 1 else 2.0, "nll": 1.0 / epoch}
+            line |= {"kl_g": 2.0, "kl_a": 3.0, "validation": looked if epoch < 3 else None}
+            logs.append(tmp_path / f"kernel-{stage}-0" / "log.jsonl", line)
+    full_training.main(
+        [str(tmp_path), "--out", str(tmp_path / "out"), "--commit", "abc", "--hardware", "a GPU"]
+    )
+    page = (tmp_path / "out" / "full-training.md").read_text()
+    assert "6 epochs" in page
+    assert "a GPU, commit abc" in page
+    assert "| MLE | 3 | 13 | 2.00 | 9 | 1.000 (epoch 2)" in page
+    assert "| SGPA | 3 | 13 | 2.00 | 9 | 1.000 (epoch 1), 2.000" in page
+    lines = (tmp_path / "out" / "full-training.csv").read_text().splitlines()
+    assert len(lines) == 7
+    assert lines[3].startswith("warm,3,0.001,2,0.333333,2,3,,")
+    assert "<svg" in (tmp_path / "out" / "full-training.svg").read_text()
+    assert "written" in capsys.readouterr().out

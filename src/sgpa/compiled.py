@@ -119,10 +119,7 @@ class Compiled(Captured):
         state = {f"model.{name}": replaced.get(id(old), old.detach()) for name, old in self.stacked.items()}
         parts, kl_weights = self._losses(state, x, y, numbers, Progress(fraction, rows))  # [E, 4]
         found = torch.autograd.grad(parts[:, 3].sum(), leaves, allow_unused=True)
-        one = 1 + 0 * fraction  # a pointwise use, for which the compiler leaves a sum of two products alone
-        gradients = [
-            torch.zeros_like(q) if g is None else one * g for g, q in zip(found, leaves, strict=True)
-        ]
+        gradients = [torch.zeros_like(q) if g is None else g for g, q in zip(found, leaves, strict=True)]
         g = _side_by_side(gradients)  # [E, P]
         parts, norm = parts.detach(), g.square().sum(1).sqrt()  # [E, 4], [E]
         bad = (~torch.isfinite(parts[:, 3] + norm)).any()
