@@ -42,7 +42,9 @@ from sgpa.linalg import JITTERS, cholesky
 every_layer = pytest.mark.parametrize("build", DETERMINISTIC + SAMPLED)
 sampled_layer = pytest.mark.parametrize("build", SAMPLED)
 decoupled_layer = pytest.mark.parametrize("build", DECOUPLED)
-sampling_layer = pytest.mark.parametrize("build", list(variants(*SGPA, joint=NO_YES)))
+sampling_layer = pytest.mark.parametrize(
+    "build", [*variants(*SGPA, joint=NO_YES), *variants(*SGPA, shared=(True,))]
+)
 
 close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
 

@@ -143,4 +143,17 @@ def sample_jointly(
     return mean + unexplained + learned
 
 
+def sample_shared(mean: Tensor, left: Tensor, A: Tensor, s: Tensor, samples: tuple[int, ...] = ()) -> Tensor:
+    """f ~ N(mean, A' s_d s_d' A + diag(left)), [*samples, ..., H, T, V].
+
+    The marginals are those of the posterior. Tokens share what is drawn for the inducing points; what these
+    leave of the prior variance, `unexplained`, is drawn for each token. No variance has to be computed.
+    """
+    shape = samples + mean.shape
+    own = left.clamp_min(VARIANCE_FLOOR).sqrt().unsqueeze(-1) * noise.normal(shape, mean, rows=len(samples))
+    eps = noise.normal((*shape[:-2], shape[-1], A.shape[-2]), mean, rows=len(samples))  # [*S, ..., H, V, M]
+    drawn = torch.einsum("...hvmk,...hvk->...hmv", s, eps)  # s_d ε_d
+    return mean + A.mT @ drawn + own
+
+
 VARIANCE_FLOOR = 1e-12  # keeps the gradient of the square root finite

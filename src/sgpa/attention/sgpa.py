@@ -21,6 +21,8 @@ from sgpa.posteriors import (
     orthogonal_kl_a,
     orthogonal_kl_g,
     orthogonal_posterior,
+    sample_shared,
+    unexplained,
     whiten,
 )
 from sgpa.types import Kl, Posterior
@@ -85,6 +87,7 @@ class DecoupledSgpa(SampledAttention):
         init: one of `INDUCING_INITS`.
         whitened: S_g = L s s' L' with free s (default), or a free factor of S_g itself.
         joint: sample from the full covariance over tokens instead of its diagonal.
+        shared: tokens share the noise of the inducing points; what these leave is drawn token by token.
         tied: queries and keys share their projection.
     """
 
@@ -100,6 +103,7 @@ class DecoupledSgpa(SampledAttention):
         init: str = "small",
         whitened: bool = True,
         joint: bool = False,
+        shared: bool = False,
         tied: bool = True,
         dropout: float = 0.0,
     ) -> None:
@@ -109,9 +113,11 @@ class DecoupledSgpa(SampledAttention):
             [
                 ("num_global", num_global, num_global >= 1, "1 or more"),
                 ("init", init, init in INDUCING_INITS, ", ".join(INDUCING_INITS)),
+                ("shared", shared, not (shared and joint), "false where joint is true"),
             ],
         )
-        self.num_global, self.whitened, self.joint = num_global, whitened, joint
+        self.num_global, self.whitened = num_global, whitened
+        self.joint, self.shared = joint, shared
         H, M, V = num_heads, num_global, self.head_width
         start = INDUCING_INITS[init]
         self.Z_g = nn.Parameter(torch.randn(H, M, embed_dim))
@@ -171,8 +177,9 @@ class DecoupledSgpa(SampledAttention):
         terms = self.terms(q, k_a, v_a, state)
         posterior, kl_a = self.condition(terms, state)
         L_c = self.unexplained_factor(terms.q, state) if self.joint else None
+        left = unexplained(terms.kqq, terms.A_q) if self.shared else None
         kl = Kl(state.kl, kl_a.sum(-1))
-        return Moments(posterior.mean, kl, posterior.variance, L_c, terms.A_q, state.s_g)
+        return Moments(posterior.mean, kl, posterior.variance, L_c, terms.A_q, state.s_g, left)
 
     def own(self, state: object) -> GlobalState:
         """The state given, if it is one of this layer's, or the layer's own where none is given."""
@@ -217,27 +224,32 @@ class OrthogonalSgpa(DecoupledSgpa):
 
     def fused(self, x: Tensor, state: GlobalState) -> Moments:
         """eq:odsvgp without a Gram matrix."""
-        mean, kl, A, unexplained = self.projections(x, state)
-        return Moments(mean, Kl(state.kl, kl.sum(-1)), fused_variance(unexplained, A, state.S))
+        mean, kl, A, left = self.projections(x, state)
+        variance = fused_variance(left, A, state.S)
+        kl_parts = Kl(state.kl, kl.sum(-1))
+        return Moments(mean, kl_parts, variance, None, A, state.s_g, left if self.shared else None)
 
     def sampled(
         self, x: Tensor, padding: Tensor | None, state: object, samples: tuple[int, ...]
     ) -> tuple[Tensor, Kl]:
-        """One sample is drawn where the variance is made, and no variance is written."""
-        if samples or not self.fuses(x):
+        """Shared noise needs no variance; one sample of single tokens is drawn where the variance is made."""
+        if not self.fuses(x) or (samples and not self.shared):
             return super().sampled(x, padding, state, samples)
         state = self.own(state)
-        mean, kl, A, unexplained = self.projections(x, state)
-        eps = noise.normal(mean.shape, mean, rows=0)
-        return fused_sample(unexplained, A, state.S, mean, eps), Kl(state.kl, kl.sum(-1))
+        mean, kl, A, left = self.projections(x, state)
+        if self.shared:
+            F = sample_shared(mean, left, A, state.s_g, samples)
+        else:
+            F = fused_sample(left, A, state.S, mean, noise.normal(mean.shape, mean, rows=0))
+        return F, Kl(state.kl, kl.sum(-1))
 
     def projections(self, x: Tensor, state: GlobalState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Mean, amortised KL, A and unexplained variance, as `fused_mean` makes them."""
         packed = state.packed
         if packed is None:
             packed = pack(state.L_inv.to(x.dtype), state.k_g, state.w_g, self.kernel.log_variance)
-        mean, kl, A, unexplained = fused_mean(self.beside(x), packed, RBF[type(self.kernel)])
-        return mean, kl, A, unexplained
+        mean, kl, A, left = fused_mean(self.beside(x), packed, RBF[type(self.kernel)])
+        return mean, kl, A, left
 
     def condition(self, terms: Terms, state: GlobalState) -> tuple[Posterior, Tensor]:
         """eq:odsvgp."""
