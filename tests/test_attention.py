@@ -42,9 +42,11 @@ from sgpa.linalg import JITTERS, cholesky
 every_layer = pytest.mark.parametrize("build", DETERMINISTIC + SAMPLED)
 sampled_layer = pytest.mark.parametrize("build", SAMPLED)
 decoupled_layer = pytest.mark.parametrize("build", DECOUPLED)
-sampling_layer = pytest.mark.parametrize(
-    "build", [*variants(*SGPA, joint=NO_YES), *variants(*SGPA, shared=(True,))]
-)
+PATHS = [
+    pytest.param(partial(make, layer, ArdRbfKernel, paths=True), id=f"{layer.__name__}-paths")
+    for layer in (OrthogonalSgpa, ChengBootsSgpa)
+]
+sampling_layer = pytest.mark.parametrize("build", [*variants(*SGPA, joint=NO_YES), *PATHS])
 
 close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
 

@@ -24,7 +24,6 @@ LAYERS = {
     "orthogonal-untied": (OrthogonalSgpa, DECOUPLED | {"tied": False}),
     "orthogonal-free": (OrthogonalSgpa, DECOUPLED | {"whitened": False}),
     "orthogonal-joint": (OrthogonalSgpa, DECOUPLED | {"joint": True}),
-    "orthogonal-shared": (OrthogonalSgpa, DECOUPLED | {"shared": True}),
     "cheng-boots": (ChengBootsSgpa, DECOUPLED),
     "standard": (StandardSgpa, {}),
     "standard-untied": (StandardSgpa, {"tied": False}),

@@ -31,7 +31,7 @@ ATTENTIONS = {
     "kernel": KernelAttentionConfig(),
     "orthogonal": SgpaConfig(num_global=3),
     "joint": SgpaConfig(num_global=3, joint=True),
-    "shared": SgpaConfig(num_global=3, shared=True),
+    "paths": SgpaConfig(num_global=3, paths=True),
     "cheng-boots": SgpaConfig(form="cheng-boots", num_global=3),
     "standard": SgpaConfig(form="standard"),
 }

@@ -236,19 +236,20 @@ def test_joint_draws_have_the_full_covariance(kernel_class, shared):
     check_draws(draws, answer.posterior.mean, answer.covariance.expand(2, 2, 2, 4, 4))
 
 
-@kernels
-@pytest.mark.parametrize("shared", [True, False])
-def test_shared_draws_have_the_covariance_of_the_inducing_points(kernel_class, shared):
-    x = make(kernel_class, shared=shared)
+def test_paths_have_the_full_covariance_averaged_over_features():
+    x = make(ArdRbfKernel)
     A = p.whiten(torch.linalg.inv(x.L_g), x.kernel(x.g, x.q))
-    left = p.unexplained(x.kernel.diagonal(x.q), A)
-    answer = orthogonal(x)
-    draws = p.sample_shared(answer.posterior.mean, left, A, x.s_g, (20_000,))
-    sA = x.s_g.mT @ A.unsqueeze(-3)  # [..., H, V or 1, M, T]
-    expected = sA.mT @ sA + torch.diag_embed(left).unsqueeze(-3)
-    check_draws(draws, answer.posterior.mean, expected.expand(2, 2, 2, 4, 4))
-    variance = expected.diagonal(dim1=-2, dim2=-1).mT
-    torch.testing.assert_close(variance, answer.posterior.variance)
+    answer, R, S = orthogonal(x), 3, 40_000
+    omega = torch.randn(S, 1, *x.kernel.log_lengthscale.shape, R, dtype=torch.float64)
+
+    def features(points):
+        angles = x.kernel.scale(points) @ omega
+        size = (0.5 * x.kernel.log_variance).exp().view(-1, 1, 1) / R**0.5
+        return size * torch.cat([angles.cos(), angles.sin()], -1)
+
+    psi = torch.linalg.inv(x.L_g) @ features(x.g)
+    draws = p.sample_paths(answer.posterior.mean, A, x.s_g, features(x.q), psi, (S,))
+    check_draws(draws, answer.posterior.mean, answer.covariance.expand(2, 2, 2, 4, 4))
 
 
 def test_variance_is_not_negative_where_rounding_explains_too_much():

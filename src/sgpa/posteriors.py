@@ -143,17 +143,21 @@ def sample_jointly(
     return mean + unexplained + learned
 
 
-def sample_shared(mean: Tensor, left: Tensor, A: Tensor, s: Tensor, samples: tuple[int, ...] = ()) -> Tensor:
-    """f ~ N(mean, A' s_d s_d' A + diag(left)), [*samples, ..., H, T, V].
+def sample_paths(
+    mean: Tensor, A: Tensor, s: Tensor, phi: Tensor, psi: Tensor, samples: tuple[int, ...] = ()
+) -> Tensor:
+    """f ~ q(f) as a function of the tokens, by conditioning a draw from the prior, [*samples, ..., H, T, V].
 
-    The marginals are those of the posterior. Tokens share what is drawn for the inducing points; what these
-    leave of the prior variance, `unexplained`, is drawn for each token. No variance has to be computed.
+    φ [*S, ..., H, T, R] are random features of the queries with E[φ φ'] = K_qq, ψ = L^-1 φ_g
+    [*S, ..., H, M, R] those of the inducing points, whitened. With w standard normal φ w is a draw from the
+    prior, and (φ - A' ψ) w has the covariance K_qq - Q_qq of what the inducing points leave, averaged over
+    features: tokens that are alike get noise that is alike, and no T x T matrix is factorised.
     """
     shape = samples + mean.shape
-    own = left.clamp_min(VARIANCE_FLOOR).sqrt().unsqueeze(-1) * noise.normal(shape, mean, rows=len(samples))
+    w = noise.normal((*shape[:-2], phi.shape[-1], shape[-1]), mean, rows=len(samples))  # [*S, ..., H, R, V]
     eps = noise.normal((*shape[:-2], shape[-1], A.shape[-2]), mean, rows=len(samples))  # [*S, ..., H, V, M]
-    drawn = torch.einsum("...hvmk,...hvk->...hmv", s, eps)  # s_d ε_d
-    return mean + A.mT @ drawn + own
+    learned = torch.einsum("hvmk,...hvk->...hmv", s, eps)  # s_d ε_d
+    return mean + phi @ w + A.mT @ (learned - psi @ w)
 
 
 VARIANCE_FLOOR = 1e-12  # keeps the gradient of the square root finite

@@ -21,7 +21,6 @@ class Moments:
     L_c: Tensor | None = None  # factor of K_qq - Q_qq, for joint sampling      [B, H, T, T]
     A: Tensor | None = None  # [B, H, M, T]
     s: Tensor | None = None  # [.., H, V or 1, M, M]
-    left: Tensor | None = None  # unexplained variance, where tokens share noise      [B, H, T]
 
     @property
     def posterior(self) -> Posterior:

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from sgpa.attention.base import Moments
 from sgpa.attention.kernel import KernelProjections
-from sgpa.posteriors import sample_jointly, sample_marginals, sample_shared
+from sgpa.posteriors import sample_jointly, sample_marginals
 
 
 class SampledAttention(KernelProjections):
@@ -17,12 +17,9 @@ class SampledAttention(KernelProjections):
         return f"{self.name}, sequence {index[0]} of the batch, head {index[1] + 1}"
 
     def draw(self, moments: Moments, samples: tuple[int, ...]) -> Tensor:
-        """F ~ q(F), from the marginals or, where `joint`, the full covariance; `shared` is in between."""
-        if moments.L_c is None and moments.left is None:
+        """F ~ q(F), from the marginals or, where `joint`, from the full covariance."""
+        if moments.L_c is None:
             return sample_marginals(moments.posterior, samples)
         assert moments.A is not None
         assert moments.s is not None
-        if moments.left is not None:
-            return sample_shared(moments.mean, moments.left, moments.A, moments.s, samples)
-        assert moments.L_c is not None
         return sample_jointly(moments.posterior, moments.L_c, moments.A, moments.s, samples)

@@ -13,7 +13,7 @@ from sgpa.attention.kernel import RBF
 from sgpa.attention.sampled import SampledAttention
 from sgpa.errors import InputError, check_fields
 from sgpa.fused import WIDTH, fused_inducing, fused_mean, fused_sample, fused_variance, inducing_fuses, pack
-from sgpa.kernels import Kernel
+from sgpa.kernels import ArdRbfKernel, Kernel
 from sgpa.linalg import JITTERS, cholesky, full_precision, inverse_factor, recording
 from sgpa.posteriors import (
     cheng_boots_kl_a,
@@ -21,8 +21,7 @@ from sgpa.posteriors import (
     orthogonal_kl_a,
     orthogonal_kl_g,
     orthogonal_posterior,
-    sample_shared,
-    unexplained,
+    sample_paths,
     whiten,
 )
 from sgpa.types import Kl, Posterior
@@ -37,6 +36,8 @@ class InducingInit:
     log_s_mean: float  # of the logarithm of its diagonal
     log_s_std: float
 
+
+PAIRS = 32  # sines and cosines of a random path
 
 INDUCING_INITS = {
     "paper": InducingInit(1.0, 1.0, 0.0, 1.0),  # every free number a standard normal
@@ -87,7 +88,7 @@ class DecoupledSgpa(SampledAttention):
         init: one of `INDUCING_INITS`.
         whitened: S_g = L s s' L' with free s (default), or a free factor of S_g itself.
         joint: sample from the full covariance over tokens instead of its diagonal.
-        shared: tokens share the noise of the inducing points; what these leave is drawn token by token.
+        paths: sample functions of the tokens by random features (ARD-RBF kernel): as `joint`, but cheap.
         tied: queries and keys share their projection.
     """
 
@@ -103,7 +104,7 @@ class DecoupledSgpa(SampledAttention):
         init: str = "small",
         whitened: bool = True,
         joint: bool = False,
-        shared: bool = False,
+        paths: bool = False,
         tied: bool = True,
         dropout: float = 0.0,
     ) -> None:
@@ -113,11 +114,12 @@ class DecoupledSgpa(SampledAttention):
             [
                 ("num_global", num_global, num_global >= 1, "1 or more"),
                 ("init", init, init in INDUCING_INITS, ", ".join(INDUCING_INITS)),
-                ("shared", shared, not (shared and joint), "false where joint is true"),
+                ("paths", paths, not (paths and joint), "false where joint is true"),
+                ("paths", paths, not paths or type(kernel) is ArdRbfKernel, "false for this kernel"),
             ],
         )
         self.num_global, self.whitened = num_global, whitened
-        self.joint, self.shared = joint, shared
+        self.joint, self.paths = joint, paths
         H, M, V = num_heads, num_global, self.head_width
         start = INDUCING_INITS[init]
         self.Z_g = nn.Parameter(torch.randn(H, M, embed_dim))
@@ -177,9 +179,8 @@ class DecoupledSgpa(SampledAttention):
         terms = self.terms(q, k_a, v_a, state)
         posterior, kl_a = self.condition(terms, state)
         L_c = self.unexplained_factor(terms.q, state) if self.joint else None
-        left = unexplained(terms.kqq, terms.A_q) if self.shared else None
         kl = Kl(state.kl, kl_a.sum(-1))
-        return Moments(posterior.mean, kl, posterior.variance, L_c, terms.A_q, state.s_g, left)
+        return Moments(posterior.mean, kl, posterior.variance, L_c, terms.A_q, state.s_g)
 
     def own(self, state: object) -> GlobalState:
         """The state given, if it is one of this layer's, or the layer's own where none is given."""
@@ -193,6 +194,35 @@ class DecoupledSgpa(SampledAttention):
     def fused(self, x: Tensor, state: GlobalState) -> Moments:
         """The same moments in few operations, where `fuses` says that there are any."""
         raise NotImplementedError
+
+    def sampled(
+        self, x: Tensor, padding: Tensor | None, state: object, samples: tuple[int, ...]
+    ) -> tuple[Tensor, Kl]:
+        """Paths need queries and their projections, and no variance."""
+        if not self.paths:
+            return super().sampled(x, padding, state, samples)
+        state = self.own(state)
+        q, mean, kl_a, A = self.conditioned(x, state)
+        phi, psi = self.features(q, state, samples)
+        return sample_paths(mean, A, state.s_g, phi, psi, samples), Kl(state.kl, kl_a)
+
+    def conditioned(self, x: Tensor, state: GlobalState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Queries [B, H, T, D], mean [B, H, T, V], amortised KL [B] and A [B, H, M, T]."""
+        terms = self.terms(*self.projected(x), state)
+        posterior, kl_a = self.condition(terms, state)
+        return terms.q, posterior.mean, kl_a.sum(-1), terms.A_q
+
+    def features(self, q: Tensor, state: GlobalState, samples: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Random Fourier features of queries and, whitened, of global keys; sequences share frequencies."""
+        shape = (*samples, *((1,) if samples else ()), self.num_heads, self.head_width, PAIRS)
+        omega = noise.normal(shape, q, rows=None)  # points are in units of the length-scales
+        size = (0.5 * self.kernel.log_variance.to(q.dtype)).exp().view(-1, 1, 1) / PAIRS**0.5
+
+        def fourier(x: Tensor) -> Tensor:
+            angles = x @ omega
+            return size * torch.cat([angles.cos(), angles.sin()], -1)
+
+        return fourier(q), state.L_inv.to(q.dtype) @ fourier(state.k_g)
 
     def terms(self, q: Tensor, k_a: Tensor, v_a: Tensor, state: GlobalState) -> Terms:
         """Every Gram matrix and projection the equations speak of."""
@@ -224,31 +254,34 @@ class OrthogonalSgpa(DecoupledSgpa):
 
     def fused(self, x: Tensor, state: GlobalState) -> Moments:
         """eq:odsvgp without a Gram matrix."""
-        mean, kl, A, left = self.projections(x, state)
-        variance = fused_variance(left, A, state.S)
-        kl_parts = Kl(state.kl, kl.sum(-1))
-        return Moments(mean, kl_parts, variance, None, A, state.s_g, left if self.shared else None)
+        mean, kl, A, left = self.projections(self.beside(x), state)
+        return Moments(mean, Kl(state.kl, kl.sum(-1)), fused_variance(left, A, state.S))
 
     def sampled(
         self, x: Tensor, padding: Tensor | None, state: object, samples: tuple[int, ...]
     ) -> tuple[Tensor, Kl]:
-        """Shared noise needs no variance; one sample of single tokens is drawn where the variance is made."""
-        if not self.fuses(x) or (samples and not self.shared):
+        """One sample of single tokens is drawn where their variance is made."""
+        if samples or self.paths or not self.fuses(x):
             return super().sampled(x, padding, state, samples)
         state = self.own(state)
-        mean, kl, A, left = self.projections(x, state)
-        if self.shared:
-            F = sample_shared(mean, left, A, state.s_g, samples)
-        else:
-            F = fused_sample(left, A, state.S, mean, noise.normal(mean.shape, mean, rows=0))
+        mean, kl, A, left = self.projections(self.beside(x), state)
+        F = fused_sample(left, A, state.S, mean, noise.normal(mean.shape, mean, rows=0))
         return F, Kl(state.kl, kl.sum(-1))
 
-    def projections(self, x: Tensor, state: GlobalState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def conditioned(self, x: Tensor, state: GlobalState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The same without a Gram matrix where that can be."""
+        if not self.fuses(x):
+            return super().conditioned(x, state)
+        xv = self.beside(x)
+        mean, kl, A, _ = self.projections(xv, state)
+        return xv.select(2, 0).transpose(1, 2), mean, kl.sum(-1), A
+
+    def projections(self, xv: Tensor, state: GlobalState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Mean, amortised KL, A and unexplained variance, as `fused_mean` makes them."""
         packed = state.packed
         if packed is None:
-            packed = pack(state.L_inv.to(x.dtype), state.k_g, state.w_g, self.kernel.log_variance)
-        mean, kl, A, left = fused_mean(self.beside(x), packed, RBF[type(self.kernel)])
+            packed = pack(state.L_inv.to(xv.dtype), state.k_g, state.w_g, self.kernel.log_variance)
+        mean, kl, A, left = fused_mean(xv, packed, RBF[type(self.kernel)])
         return mean, kl, A, left
 
     def condition(self, terms: Terms, state: GlobalState) -> tuple[Posterior, Tensor]:

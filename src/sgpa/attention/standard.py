@@ -8,7 +8,7 @@ from sgpa.attention.sampled import SampledAttention
 from sgpa.errors import InputError, check_fields
 from sgpa.kernels import Kernel
 from sgpa.linalg import cholesky, triangular_inverse
-from sgpa.posteriors import standard_kl, standard_posterior, unexplained, whiten
+from sgpa.posteriors import standard_kl, standard_posterior, whiten
 from sgpa.types import Kl
 
 
@@ -34,14 +34,12 @@ class StandardSgpa(SampledAttention):
         max_tokens: int,
         whitened: bool = True,
         joint: bool = False,
-        shared: bool = False,
         tied: bool = True,
         dropout: float = 0.0,
     ) -> None:
         super().__init__(embed_dim, num_heads, kernel, tied=tied, dropout=dropout)
         check_fields(type(self).__name__, [("max_tokens", max_tokens, max_tokens >= 1, "1 or more")])
-        self.max_tokens, self.whitened = max_tokens, whitened
-        self.joint, self.shared = joint, shared
+        self.max_tokens, self.whitened, self.joint = max_tokens, whitened, joint
         self.W_s = nn.Linear(embed_dim, num_heads * max_tokens)
         self.W_log_s = nn.Linear(embed_dim, num_heads)
 
@@ -94,5 +92,4 @@ class StandardSgpa(SampledAttention):
             L_c,
             A.to(x.dtype),
             s.to(x.dtype),
-            unexplained(kqq, A).to(x.dtype) if self.shared else None,
         )

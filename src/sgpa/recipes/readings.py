@@ -63,13 +63,6 @@ READINGS = (
     ),
     Reading(
         PAPER,
-        "sgpa.attention.shared",
-        "noise of single tokens is independent",
-        "tokens of a sequence share the noise of the inducing points; only what these leave is independent",
-        ("sgpa.attention.shared=true",),
-    ),
-    Reading(
-        PAPER,
         "sgpa.attention.whitened",
         "S_g is learned in whitened form, as in the authors' code",
         "a free Cholesky factor of S_g itself, as printed",

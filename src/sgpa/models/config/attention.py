@@ -74,7 +74,7 @@ class SgpaConfig:
     init: str = "small"
     whitened: bool = True
     joint: bool = False
-    shared: bool = False
+    paths: bool = False
     tied: bool = True
 
     def __post_init__(self) -> None:
@@ -85,18 +85,18 @@ class SgpaConfig:
                 ("form", self.form, self.form in forms, ", ".join(forms)),
                 ("num_global", self.num_global, self.num_global >= 1, "1 or more"),
                 ("init", self.init, self.init in INDUCING_INITS, ", ".join(INDUCING_INITS)),
-                ("shared", self.shared, not (self.shared and self.joint), "false where joint is true"),
+                ("paths", self.paths, not (self.paths and self.joint), "false where joint is true"),
+                ("paths", self.paths, not self.paths or self.form != "standard", "false for form=standard"),
             ],
         )
 
     def build(self, width: int, heads: int, dropout: float, max_tokens: int) -> Attention:
         """The attention of one layer."""
         kernel = self.kernel.build(heads, width // heads)
-        common = {
-            "whitened": self.whitened, "joint": self.joint, "shared": self.shared, "tied": self.tied
-        }  # fmt: skip
+        common = {"whitened": self.whitened, "joint": self.joint, "tied": self.tied}
         if self.form == "standard":
             return StandardSgpa(width, heads, kernel, max_tokens=max_tokens, dropout=dropout, **common)
+        common["paths"] = self.paths
         return FORMS[self.form](
             width, heads, kernel, num_global=self.num_global, init=self.init, dropout=dropout, **common
         )
