@@ -302,6 +302,9 @@ def test_nothing_to_predict_and_no_samples_are_refused():
 def test_a_config_reports_all_bad_fields_at_once():
     with pytest.raises(ConfigError, match=r"depth=0.*width=9.*dropout=1.0.*pooling='max'"):
         small(depth=0, width=9, dropout=1.0, pooling="max")
+    for other in ({"joint": True}, {"form": "standard"}, {"kernel": KernelConfig(name="exponential")}):
+        with pytest.raises(ConfigError, match="paths=True"):
+            SgpaConfig(paths=True, **other)
     with pytest.raises(ConfigError, match="divisor of image_size=8"):
         PatchConfig(image_size=8, patch_size=3)
     with pytest.raises(ConfigError, match="ard-rbf, exponential"):

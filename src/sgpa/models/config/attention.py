@@ -87,6 +87,12 @@ class SgpaConfig:
                 ("init", self.init, self.init in INDUCING_INITS, ", ".join(INDUCING_INITS)),
                 ("paths", self.paths, not (self.paths and self.joint), "false where joint is true"),
                 ("paths", self.paths, not self.paths or self.form != "standard", "false for form=standard"),
+                (
+                    "paths",
+                    self.paths,
+                    not self.paths or self.kernel.name == "ard-rbf",
+                    "true for ard-rbf only",
+                ),
             ],
         )
 
