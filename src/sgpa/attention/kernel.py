@@ -6,7 +6,7 @@ from torch.nn.functional import linear
 
 from sgpa.attention.base import Attention, Moments
 from sgpa.errors import ConfigError
-from sgpa.fused import TRITON, WIDTH, fused_attend
+from sgpa.fused import TRITON, WIDTH, apart, fused_attend
 from sgpa.kernels import ArdRbfKernel, ExponentialKernel, Kernel
 from sgpa.types import Kl
 
@@ -38,7 +38,7 @@ class KernelProjections(Attention):
         """q and k_a in units of the length-scales and v_a, [B, H, T, D] each; q is k_a when tied."""
         if self.W_q is not None:
             return *self.queries_keys(x), self.heads(x, self.W_v)
-        k, v = self.beside(x).transpose(-4, -2).unbind(-3)  # [B, H, 2, T, D]
+        k, v = apart(self.beside(x))
         return k, k, v
 
     def beside(self, x: Tensor) -> Tensor:

@@ -12,7 +12,16 @@ from sgpa.attention.base import Moments
 from sgpa.attention.kernel import RBF
 from sgpa.attention.sampled import SampledAttention
 from sgpa.errors import InputError, check_fields
-from sgpa.fused import WIDTH, fused_inducing, fused_mean, fused_sample, fused_variance, inducing_fuses, pack
+from sgpa.fused import (
+    WIDTH,
+    apart,
+    fused_inducing,
+    fused_mean,
+    fused_sample,
+    fused_variance,
+    inducing_fuses,
+    pack,
+)
 from sgpa.kernels import ArdRbfKernel, Kernel
 from sgpa.linalg import JITTERS, cholesky, full_precision, inverse_factor, recording
 from sgpa.posteriors import (
@@ -175,8 +184,7 @@ class DecoupledSgpa(SampledAttention):
         state = self.own(state)
         if self.fuses(x):
             return self.fused(x, state)
-        q, k_a, v_a = self.projected(x)  # [B, H, T, D]
-        terms = self.terms(q, k_a, v_a, state)
+        terms = self.terms(*self.projected(x), state)
         posterior, kl_a = self.condition(terms, state)
         L_c = self.unexplained_factor(terms.q, state) if self.joint else None
         kl = Kl(state.kl, kl_a.sum(-1))
@@ -274,7 +282,7 @@ class OrthogonalSgpa(DecoupledSgpa):
             return super().conditioned(x, state)
         xv = self.beside(x)
         mean, kl, A, _ = self.projections(xv, state)
-        return xv.select(2, 0).transpose(1, 2), mean, kl.sum(-1), A
+        return apart(xv)[0], mean, kl.sum(-1), A
 
     def projections(self, xv: Tensor, state: GlobalState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Mean, amortised KL, A and unexplained variance, as `fused_mean` makes them."""

@@ -28,7 +28,7 @@ def fused_attend(xv: Tensor, log_variance: Tensor, rbf: bool) -> Tensor:
     """K_xx v of points and values xv [B, T, 2, H, D] and log σ_f² [H]: [B, H, T, D]."""
     xv = dense(xv)
     B, T, _, H, D = xv.shape
-    (x, v), out = points(xv), by_token(xv, B, H, T, D)
+    (x, v), out = apart(xv), by_token(xv, B, H, T, D)
     over(kernels.forward, B * H, tiles(T))(
         x, v, None, None, log_variance, out, None, T, H, 1, D, 1, log_variance.stride(0), *steps(x, out),
         **tile(T, 1, D), RBF=rbf,
@@ -42,7 +42,7 @@ def attend_gradient(xv: Tensor, log_variance: Tensor, g: Tensor, rbf: bool) -> t
     B, T, _, H, D = xv.shape
     dxv, part = xv.new_empty(xv.shape), xv.new_empty(B * tiles(T), H)
     xv, g = dense(xv), dense(g)
-    (x, v), (dx, dv) = points(xv), points(dxv)
+    (x, v), (dx, dv) = apart(xv), apart(dxv)
     over(kernels.backward, B * H, tiles(T))(
         x, v, None, None, log_variance, None, g, None, None, None, dx, dv, None, part,
         T, H, 1, D, 1, log_variance.stride(0), *steps(x, g, dx), 0, 0, **tile(T, 1, D), RBF=rbf,
@@ -57,7 +57,7 @@ def tile(T: int, M: int, D: int) -> dict[str, int]:
     return {"TT": TOKENS, "UU": MET[not short], "MM": padded(M), "DD": padded(D), "num_stages": 1} | lean
 
 
-def points(xv: Tensor) -> tuple[Tensor, Tensor]:
+def apart(xv: Tensor) -> tuple[Tensor, Tensor]:
     """x and v, [B, H, T, D] each, where they are."""
     x, v = xv.transpose(1, 3).unbind(2)  # [B, H, 2, T, D]
     return x, v

@@ -6,14 +6,13 @@ It is done in float64, whatever the type of the results: K_gg of a few dozen poi
 that is not positive definite gives NaN. The reference is `attention.sgpa.plain_states`.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sgpa.fused.mean import row
-from sgpa.fused.shapes import TRITON, WIDTH, over, padded
+from sgpa.fused.shapes import TRITON, WIDTH, over, padded, side_by_side
 
 if TRITON:
     from sgpa.fused import inducing_kernels as kernels
@@ -107,24 +106,9 @@ def _backward(ctx: Any, d_state: Tensor, dS: Tensor, d_kl: Tensor, *_: Tensor) -
     return *inducing_gradient(*ctx.saved_tensors, d_state, dS, d_kl[..., 0], *ctx.constants), None, None
 
 
-def _side_by_side(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """Models side by side are more heads."""
-
-    def rule(info: Any, dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:
-        E = info.batch_size
-        first = [
-            x if not isinstance(x, Tensor) else x.expand(E, *x.shape) if d is None else x.movedim(d, 0)
-            for x, d in zip(inputs, dims, strict=True)
-        ]
-        found = operator(*first)
-        return found, (0,) * len(found)
-
-    return rule
-
-
 inducing.register_autograd(_backward, setup_context=_save)
-inducing.register_vmap(_side_by_side(inducing))
-inducing_gradient.register_vmap(_side_by_side(inducing_gradient))
+inducing.register_vmap(side_by_side(inducing, "hhhh--", "hhhhh"))
+inducing_gradient.register_vmap(side_by_side(inducing_gradient, "hhhhhhhhh--", "hhhh"))
 
 
 def fused_inducing(

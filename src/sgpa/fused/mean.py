@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sgpa.fused.attend import NARROW, points, tile
+from sgpa.fused.attend import NARROW, apart, tile
 from sgpa.fused.shapes import TOKENS, TRITON, dense, over, padded, side_by_side, steps, tiles, together
 
 if TRITON:
@@ -48,7 +48,7 @@ def fused_mean(xv: Tensor, state: Tensor, rbf: bool) -> Four:
     """mean [B, H, T, D], kl [B, H], A [B, H, M, T] and unexplained [B, H, T]."""
     xv, state = dense(xv), state.contiguous()
     (B, T, _, H, D), (_, M, N), n = xv.shape, state.shape, tiles(xv.shape[1])
-    (x, v), out = points(xv), xv.new_empty(B, H, T, D)
+    (x, v), out = apart(xv), xv.new_empty(B, H, T, D)
     A, unexplained, kl = x.new_empty(B, H, M, T), x.new_empty(B, H, T), x.new_empty(B, H, n)
     sizes = (T, H, M, D, N)
     over(mean_kernels.project, B * H, n)(
@@ -72,7 +72,7 @@ def mean_gradient(
     given, du = dA.contiguous(), du.contiguous()
     (B, T, _, H, D), (_, M, N), n = xv.shape, state.shape, tiles(xv.shape[1])
     dxv, dA, log_part = xv.new_empty(xv.shape), torch.empty_like(A), xv.new_empty(B * n, H)
-    (x, v), (dx, dv) = points(xv), points(dxv)
+    (x, v), (dx, dv) = apart(xv), apart(dxv)
     sizes = (T, H, M, D, N)
     w_g, log_variance = _read(state, D)
     over(attend_kernels.backward, B * H, n)(
