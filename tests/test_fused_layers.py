@@ -148,7 +148,7 @@ def test_a_kernel_of_ones_own_has_no_fast_path():
 
 def test_the_fast_path_is_for_float32_on_a_gpu():
     layer = KernelAttention(12, 2, rbf())
-    x = torch.zeros(2, 2, 4, 6, device="cuda" if torch.cuda.is_available() else "cpu")
+    x = torch.zeros(2, 4, 12, device="cuda" if torch.cuda.is_available() else "cpu")
     assert layer.fuses(x) == (TRITON and x.is_cuda)
     assert not layer.fuses(x.double())
     assert not layer.fuses(x.bfloat16())

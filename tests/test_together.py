@@ -55,7 +55,7 @@ def trainers(method=SGPA, seeds=(0, 1, 5), directory=None, optim=OPTIM, **option
 
 def assert_close(model, other, atol=2e-5):
     for (name, a), b in zip(model.state_dict().items(), other.state_dict().values(), strict=True):
-        assert torch.allclose(a, b, atol=atol, rtol=1e-4), name
+        assert torch.allclose(a, b, atol=atol, rtol=1e-4), f"{name}: {(a - b).abs().max():.2g} apart"
 
 
 @pytest.mark.parametrize("name", METHODS)
