@@ -56,9 +56,9 @@ def plain_mean(xv: Tensor, k_g: Tensor, L_inv: Tensor, w_g: Tensor, log_variance
     """Mean, amortised KL, A and unexplained variance of eq:odsvgp, with every matrix written out."""
     x, v = xv.transpose(1, 3).unbind(2)  # [B, H, T, D]
     A = L_inv @ gram(k_g, x, log_variance)  # [B, H, M, T]
-    Kv = gram(x, x, log_variance) @ v
+    Kv, Av = gram(x, x, log_variance) @ v, A @ v
     left = unexplained(log_variance.exp().unsqueeze(-1).expand(A.shape[:2] + A.shape[3:]), A)
-    return Kv - A.mT @ (A @ v) + A.mT @ w_g, orthogonal_kl_a(Kv, v, A), A, left
+    return Kv - A.mT @ Av + A.mT @ w_g, orthogonal_kl_a(Kv, v, Av), A, left
 
 
 def plain_inducing(k_g: Tensor, log_variance: Tensor, raw: Tensor, v_g: Tensor) -> Sequence[Tensor]:

@@ -89,14 +89,15 @@ def plain(x, v, k_g, log_variance, L_inv, w_g, s, rbf):
     x, v, k = x.transpose(1, 2), v.transpose(1, 2), kernel(rbf, log_variance, x.shape[-1])
     K, A = k.between(x, x), L_inv @ k.between(k_g, x)
     kqq = k.at(x)
-    mean = orthogonal_posterior(kqq, K, A.mT, A, A, v, w_g, s).mean  # K_qg v_g = A' w_g
+    Kv, Av = K @ v, A @ v
+    mean = orthogonal_posterior(kqq, Kv, A.mT @ w_g, A, Av, s).mean  # K_qg v_g = A' w_g
     return {
         "mean": mean,
-        "kl": orthogonal_kl_a(K @ v, v, A),
+        "kl": orthogonal_kl_a(Kv, v, Av),
         "A": A,
         "variance": plain_variance(kqq, A, s),
         "sample": sample_marginals(Posterior(mean, plain_variance(kqq, A, s))),
-        "attended": K @ v,
+        "attended": Kv,
     }
 
 

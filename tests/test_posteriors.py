@@ -79,10 +79,10 @@ def standard(x: Problem) -> Answer:
 def orthogonal(x: Problem) -> Answer:
     K, L_inv = x.kernel, torch.linalg.inv(x.L_g)
     A_q, A_a = p.whiten(L_inv, K(x.g, x.q)), p.whiten(L_inv, K(x.g, x.a))
-    kl = p.orthogonal_kl_a(K(x.a, x.a) @ x.v_a, x.v_a, A_a) + p.orthogonal_kl_g(x.L_g.mT @ x.v_g, x.s_g)
-    posterior = p.orthogonal_posterior(
-        K.diagonal(x.q), K(x.q, x.a), K(x.q, x.g), A_q, A_a, x.v_a, x.v_g, x.s_g
-    )
+    Aa_va = A_a @ x.v_a
+    kl = p.orthogonal_kl_a(K(x.a, x.a) @ x.v_a, x.v_a, Aa_va) + p.orthogonal_kl_g(x.L_g.mT @ x.v_g, x.s_g)
+    Kqa_va, Kqg_vg = K(x.q, x.a) @ x.v_a, K(x.q, x.g) @ x.v_g
+    posterior = p.orthogonal_posterior(K.diagonal(x.q), Kqa_va, Kqg_vg, A_q, Aa_va, x.s_g)
     return Answer(posterior, p.covariance(K(x.q, x.q), A_q, x.s_g), kl)
 
 
@@ -90,7 +90,7 @@ def cheng_boots(x: Problem) -> Answer:
     K = x.kernel
     A_q = p.whiten(torch.linalg.inv(x.L_g), K(x.g, x.q))
     kl_g = p.orthogonal_kl_g(torch.zeros_like(x.v_g), x.s_g)
-    posterior = p.cheng_boots_posterior(K.diagonal(x.q), K(x.q, x.a), A_q, x.v_a, x.s_g)
+    posterior = p.cheng_boots_posterior(K.diagonal(x.q), K(x.q, x.a) @ x.v_a, A_q, x.s_g)
     kl = p.cheng_boots_kl_a(K(x.a, x.a) @ x.v_a, x.v_a) + kl_g
     return Answer(posterior, p.covariance(K(x.q, x.q), A_q, x.s_g), kl)
 

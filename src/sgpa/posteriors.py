@@ -69,16 +69,16 @@ def standard_kl(Kkk_v: Tensor, v: Tensor, s: Tensor) -> Tensor:
 
 
 def orthogonal_posterior(
-    kqq: Tensor, Kqa: Tensor, Kqg: Tensor, A_q: Tensor, A_a: Tensor, v_a: Tensor, v_g: Tensor, s_g: Tensor
+    kqq: Tensor, Kqa_va: Tensor, Kqg_vg: Tensor, A_q: Tensor, Aa_va: Tensor, s_g: Tensor
 ) -> Posterior:
-    """eq:odsvgp with A_q = L_g^-1 K_gq, A_a = L_g^-1 K_ga and S_g = L_g s_g s_g' L_g'."""
-    mean = Kqa @ v_a - A_q.mT @ (A_a @ v_a) + Kqg @ v_g  # [..., H, T, V]
+    """eq:odsvgp with A_q = L_g^-1 K_gq, Aa_va = L_g^-1 K_ga v_a and S_g = L_g s_g s_g' L_g'."""
+    mean = Kqa_va - A_q.mT @ Aa_va + Kqg_vg  # [..., H, T, V]
     return Posterior(mean, marginal_variance(kqq, A_q, s_g))
 
 
-def orthogonal_kl_a(Kaa_va: Tensor, v_a: Tensor, A_a: Tensor) -> Tensor:
+def orthogonal_kl_a(Kaa_va: Tensor, v_a: Tensor, Aa_va: Tensor) -> Tensor:
     """½ Σ_d v_a' (K_aa - K_ag K_gg^-1 K_ga) v_a: the amortised part, per sequence, [..., H]."""
-    explained = (A_a @ v_a).square().sum((-2, -1))  # v_a' Q_aa v_a
+    explained = Aa_va.square().sum((-2, -1))  # v_a' Q_aa v_a
     return 0.5 * ((v_a * Kaa_va).sum((-2, -1)) - explained)
 
 
@@ -94,9 +94,9 @@ def orthogonal_kl_g(w_g: Tensor, s_g: Tensor) -> Tensor:
 # eq:naivedsvgp -- decoupled SGPA after Cheng & Boots: the mean knows the amortised keys only
 
 
-def cheng_boots_posterior(kqq: Tensor, Kqa: Tensor, A_q: Tensor, v_a: Tensor, s_g: Tensor) -> Posterior:
+def cheng_boots_posterior(kqq: Tensor, Kqa_va: Tensor, A_q: Tensor, s_g: Tensor) -> Posterior:
     """eq:naivedsvgp with A_q = L_g^-1 K_gq and S_g = L_g s_g s_g' L_g'."""
-    return Posterior(Kqa @ v_a, marginal_variance(kqq, A_q, s_g))
+    return Posterior(Kqa_va, marginal_variance(kqq, A_q, s_g))
 
 
 def cheng_boots_kl_a(Kaa_va: Tensor, v_a: Tensor) -> Tensor:

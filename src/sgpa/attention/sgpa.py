@@ -75,12 +75,12 @@ class Terms:
 
     q: Tensor  # [B, H, T, D]
     kqq: Tensor  # diag K_qq                    [B, H, T]
-    K_qa: Tensor  # [B, H, T, T]
-    K_qg: Tensor  # [B, H, T, M]
+    Kqa_va: Tensor  # K_qa v_a                  [B, H, T, V]
+    Kaa_va: Tensor  # K_aa v_a                  [B, H, T, V]
+    K_gq: Tensor  # [B, H, M, T]
     A_q: Tensor  # L^-1 K_gq                    [B, H, M, T]
     A_a: Tensor  # L^-1 K_ga                    [B, H, M, T]
     v_a: Tensor  # [B, H, T, V]
-    Kaa_va: Tensor  # K_aa v_a                  [B, H, T, V]
 
 
 class DecoupledSgpa(SampledAttention):
@@ -166,9 +166,9 @@ class DecoupledSgpa(SampledAttention):
             return global_states([self], self.Z_g.unsqueeze(0))[0]
 
     def global_projection(self, x: Tensor, state: GlobalState) -> tuple[Tensor, Tensor]:
-        """K_xg and A_x = L^-1 K_gx for points x [B, H, T, D]."""
-        K_xg = self.kernel.between(x, state.k_g)  # [B, H, T, M]
-        return K_xg, whiten(state.L_inv.to(x.dtype), K_xg.mT)
+        """K_gx and A_x = L^-1 K_gx for points x [B, H, T, D], [B, H, M, T] both."""
+        K_gx = self.kernel.between(state.k_g, x)
+        return K_gx, whiten(state.L_inv.to(x.dtype), K_gx)
 
     def unexplained_factor(self, q: Tensor, state: GlobalState) -> Tensor:
         """Cholesky factor of K_qq - Q_qq, [B, H, T, T]."""
@@ -233,13 +233,14 @@ class DecoupledSgpa(SampledAttention):
         return fourier(q), state.L_inv.to(q.dtype) @ fourier(state.k_g)
 
     def terms(self, q: Tensor, k_a: Tensor, v_a: Tensor, state: GlobalState) -> Terms:
-        """Every Gram matrix and projection the equations speak of."""
-        K_qa = self.kernel.between(q, k_a)
-        K_qg, A_q = self.global_projection(q, state)
-        tied = self.W_q is None
-        A_a = A_q if tied else self.global_projection(k_a, state)[1]
-        Kaa_va = (K_qa if tied else self.kernel.between(k_a, k_a)) @ v_a
-        return Terms(q, self.kernel.at(q), K_qa, K_qg, A_q, A_a, v_a, Kaa_va)
+        """Every product and projection the equations speak of; queries that are the keys share theirs."""
+        Kqa_va = self.kernel.between(q, k_a) @ v_a
+        K_gq, A_q = self.global_projection(q, state)
+        Kaa_va, A_a = Kqa_va, A_q
+        if self.W_q is not None:
+            Kaa_va = self.kernel.between(k_a, k_a) @ v_a
+            A_a = self.global_projection(k_a, state)[1]
+        return Terms(q, self.kernel.at(q), Kqa_va, Kaa_va, K_gq, A_q, A_a, v_a)
 
     def condition(self, terms: Terms, state: GlobalState) -> tuple[Posterior, Tensor]:
         """The posterior and the amortised KL of each head: the form's own equations."""
@@ -294,9 +295,9 @@ class OrthogonalSgpa(DecoupledSgpa):
 
     def condition(self, terms: Terms, state: GlobalState) -> tuple[Posterior, Tensor]:
         """eq:odsvgp."""
-        t = terms
-        posterior = orthogonal_posterior(t.kqq, t.K_qa, t.K_qg, t.A_q, t.A_a, t.v_a, state.v_g, state.s_g)
-        return posterior, orthogonal_kl_a(t.Kaa_va, t.v_a, t.A_a)
+        t, Aa_va = terms, terms.A_a @ terms.v_a
+        posterior = orthogonal_posterior(t.kqq, t.Kqa_va, t.K_gq.mT @ state.v_g, t.A_q, Aa_va, state.s_g)
+        return posterior, orthogonal_kl_a(t.Kaa_va, t.v_a, Aa_va)
 
 
 class ChengBootsSgpa(DecoupledSgpa):
@@ -315,7 +316,7 @@ class ChengBootsSgpa(DecoupledSgpa):
     def condition(self, terms: Terms, state: GlobalState) -> tuple[Posterior, Tensor]:
         """eq:naivedsvgp."""
         t = terms
-        posterior = cheng_boots_posterior(t.kqq, t.K_qa, t.A_q, t.v_a, state.s_g)
+        posterior = cheng_boots_posterior(t.kqq, t.Kqa_va, t.A_q, state.s_g)
         return posterior, cheng_boots_kl_a(t.Kaa_va, t.v_a)
 
 

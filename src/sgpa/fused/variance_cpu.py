@@ -19,7 +19,7 @@ from torch import Tensor
 from sgpa.fused.shapes import side_by_side
 
 ROWS = 4  # of a band: wider ones compute more in vain and sum more terms at once, which costs precision
-BLOCK = 1 << 20  # entries of a band for all tokens of a block: 4 MB in float32
+BLOCK = 1 << 21  # entries of a band for all tokens of a block: 8 MB in float32
 
 
 def blocks_take(A: Tensor, s: Tensor) -> bool:
