@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from sgpa.attention.sgpa import lower
+from sgpa.attention.states import lower
 from sgpa.fused import fused_attend, fused_inducing, fused_mean, fused_variance, pack
 from sgpa.kernels import ArdRbfKernel
 from sgpa.linalg import JITTERS, triangular_inverse

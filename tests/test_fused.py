@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sgpa import noise
 from sgpa.attention import OrthogonalSgpa, global_states
-from sgpa.attention.sgpa import lower
+from sgpa.attention.states import lower
 from sgpa.errors import NumericalError
 from sgpa.fused import (
     TRITON,
@@ -37,7 +37,7 @@ from sgpa.posteriors import (
     marginal_variance,
     orthogonal_kl_a,
     orthogonal_kl_g,
-    orthogonal_posterior,
+    orthogonal_mean,
     plain_variance,
     sample_marginals,
 )
@@ -90,7 +90,7 @@ def plain(x, v, k_g, log_variance, L_inv, w_g, s, rbf):
     K, A = k.between(x, x), L_inv @ k.between(k_g, x)
     kqq = k.at(x)
     Kv, Av = K @ v, A @ v
-    mean = orthogonal_posterior(kqq, Kv, A.mT @ w_g, A, Av, s).mean  # K_qg v_g = A' w_g
+    mean = orthogonal_mean(Kv, A.mT @ w_g, A, Av)  # K_qg v_g = A' w_g
     return {
         "mean": mean,
         "kl": orthogonal_kl_a(Kv, v, Av),
@@ -449,7 +449,7 @@ def test_layers_take_the_fused_states(monkeypatch, name):
     ]
     features = torch.stack([layer.Z_g for layer in layers])
     plain = global_states(layers, features)
-    monkeypatch.setattr("sgpa.attention.sgpa.inducing_fuses", lambda _: True)
+    monkeypatch.setattr("sgpa.attention.states.inducing_fuses", lambda _: True)
     ours = global_states(layers, features)
     leaves = [p for layer in layers for p in layer.parameters()]
     found = []
@@ -469,10 +469,10 @@ def test_layers_take_the_fused_states(monkeypatch, name):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the interpreter's root
 def test_where_the_fused_states_fail_there_is_more_jitter_or_a_message(monkeypatch):
-    monkeypatch.setattr("sgpa.attention.sgpa.inducing_fuses", lambda _: True)
+    monkeypatch.setattr("sgpa.attention.states.inducing_fuses", lambda _: True)
     layer = OrthogonalSgpa(8, 2, ArdRbfKernel(2, 4), num_global=3).to(DEVICE)
     with monkeypatch.context() as smaller:
-        smaller.setattr("sgpa.attention.sgpa.JITTERS", (-2.0,))  # no matrix is positive definite with it
+        smaller.setattr("sgpa.attention.states.JITTERS", (-2.0,))  # no matrix is positive definite with it
         (state,) = global_states([layer], layer.Z_g.unsqueeze(0))
         assert state.packed is None
         assert state.L_inv.isfinite().all()

@@ -33,7 +33,7 @@ def forced(monkeypatch):
 
     def switch():
         monkeypatch.setattr(KernelProjections, "fuses", lambda self, x: self.careful and x.ndim == 3)
-        monkeypatch.setattr("sgpa.attention.sgpa.inducing_fuses", lambda k_g: k_g.shape[-2] <= WIDTH)
+        monkeypatch.setattr("sgpa.attention.states.inducing_fuses", lambda k_g: k_g.shape[-2] <= WIDTH)
 
     return switch
 

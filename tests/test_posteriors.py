@@ -82,7 +82,8 @@ def orthogonal(x: Problem) -> Answer:
     Aa_va = A_a @ x.v_a
     kl = p.orthogonal_kl_a(K(x.a, x.a) @ x.v_a, x.v_a, Aa_va) + p.orthogonal_kl_g(x.L_g.mT @ x.v_g, x.s_g)
     Kqa_va, Kqg_vg = K(x.q, x.a) @ x.v_a, K(x.q, x.g) @ x.v_g
-    posterior = p.orthogonal_posterior(K.diagonal(x.q), Kqa_va, Kqg_vg, A_q, Aa_va, x.s_g)
+    mean = p.orthogonal_mean(Kqa_va, Kqg_vg, A_q, Aa_va)
+    posterior = Posterior(mean, p.marginal_variance(K.diagonal(x.q), A_q, x.s_g))
     return Answer(posterior, p.covariance(K(x.q, x.q), A_q, x.s_g), kl)
 
 
@@ -90,7 +91,7 @@ def cheng_boots(x: Problem) -> Answer:
     K = x.kernel
     A_q = p.whiten(torch.linalg.inv(x.L_g), K(x.g, x.q))
     kl_g = p.orthogonal_kl_g(torch.zeros_like(x.v_g), x.s_g)
-    posterior = p.cheng_boots_posterior(K.diagonal(x.q), K(x.q, x.a) @ x.v_a, A_q, x.s_g)
+    posterior = Posterior(K(x.q, x.a) @ x.v_a, p.marginal_variance(K.diagonal(x.q), A_q, x.s_g))
     kl = p.cheng_boots_kl_a(K(x.a, x.a) @ x.v_a, x.v_a) + kl_g
     return Answer(posterior, p.covariance(K(x.q, x.q), A_q, x.s_g), kl)
 

@@ -68,12 +68,12 @@ def standard_kl(Kkk_v: Tensor, v: Tensor, s: Tensor) -> Tensor:
 # eq:odsvgp -- orthogonally decoupled SGPA: amortised keys a for the mean, global keys g for the rest
 
 
-def orthogonal_posterior(
-    kqq: Tensor, Kqa_va: Tensor, Kqg_vg: Tensor, A_q: Tensor, Aa_va: Tensor, s_g: Tensor
-) -> Posterior:
-    """eq:odsvgp with A_q = L_g^-1 K_gq, Aa_va = L_g^-1 K_ga v_a and S_g = L_g s_g s_g' L_g'."""
-    mean = Kqa_va - A_q.mT @ Aa_va + Kqg_vg  # [..., H, T, V]
-    return Posterior(mean, marginal_variance(kqq, A_q, s_g))
+def orthogonal_mean(Kqa_va: Tensor, Kqg_vg: Tensor, A_q: Tensor, Aa_va: Tensor) -> Tensor:
+    """The mean of eq:odsvgp with A_q = L_g^-1 K_gq and Aa_va = L_g^-1 K_ga v_a, [..., H, T, V].
+
+    Its variance is `marginal_variance` with S_g = L_g s_g s_g' L_g'.
+    """
+    return Kqa_va - A_q.mT @ Aa_va + Kqg_vg
 
 
 def orthogonal_kl_a(Kaa_va: Tensor, v_a: Tensor, Aa_va: Tensor) -> Tensor:
@@ -91,12 +91,7 @@ def orthogonal_kl_g(w_g: Tensor, s_g: Tensor) -> Tensor:
 
 
 # ---------------------------------------------------------------------------------------------
-# eq:naivedsvgp -- decoupled SGPA after Cheng & Boots: the mean knows the amortised keys only
-
-
-def cheng_boots_posterior(kqq: Tensor, Kqa_va: Tensor, A_q: Tensor, s_g: Tensor) -> Posterior:
-    """eq:naivedsvgp with A_q = L_g^-1 K_gq and S_g = L_g s_g s_g' L_g'."""
-    return Posterior(Kqa_va, marginal_variance(kqq, A_q, s_g))
+# eq:naivedsvgp -- decoupled SGPA after Cheng & Boots: the mean is K_qa v_a, the variance that of eq:odsvgp
 
 
 def cheng_boots_kl_a(Kaa_va: Tensor, v_a: Tensor) -> Tensor:

@@ -3,8 +3,9 @@
 from sgpa.attention.base import Attention, Moments
 from sgpa.attention.dot_product import DotProductAttention
 from sgpa.attention.kernel import KernelAttention
-from sgpa.attention.sgpa import ChengBootsSgpa, DecoupledSgpa, GlobalState, OrthogonalSgpa, global_states
+from sgpa.attention.sgpa import ChengBootsSgpa, DecoupledSgpa, OrthogonalSgpa
 from sgpa.attention.standard import StandardSgpa
+from sgpa.attention.states import GlobalState, global_states
 
 __all__ = [
     "Attention",

@@ -1,7 +1,6 @@
 """Decoupled sparse-GP attention: amortised keys carry the mean, global keys the uncertainty."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,29 +10,20 @@ from sgpa import noise
 from sgpa.attention.base import Moments
 from sgpa.attention.kernel import RBF
 from sgpa.attention.sampled import SampledAttention
+from sgpa.attention.states import GlobalState, global_states, lower
 from sgpa.errors import InputError, check_fields
-from sgpa.fused import (
-    WIDTH,
-    apart,
-    fused_inducing,
-    fused_mean,
-    fused_sample,
-    fused_variance,
-    inducing_fuses,
-    pack,
-)
+from sgpa.fused import WIDTH, apart, fused_mean, fused_sample, fused_variance, pack
 from sgpa.kernels import ArdRbfKernel, Kernel
-from sgpa.linalg import JITTERS, cholesky, full_precision, inverse_factor, recording
+from sgpa.linalg import cholesky, full_precision
 from sgpa.posteriors import (
     cheng_boots_kl_a,
-    cheng_boots_posterior,
+    marginal_variance,
     orthogonal_kl_a,
-    orthogonal_kl_g,
-    orthogonal_posterior,
+    orthogonal_mean,
     sample_paths,
     whiten,
 )
-from sgpa.types import Kl, Posterior
+from sgpa.types import Kl
 
 
 @dataclass(frozen=True)
@@ -53,20 +43,6 @@ INDUCING_INITS = {
     "prior": InducingInit(0.0, 0.0, 0.0, 0.0),  # q(u_g) = p(u_g): no divergence to begin with
     "small": InducingInit(0.01, 0.0, math.log(0.1), 0.0),  # nearly deterministic at the global keys
 }
-
-
-@dataclass(frozen=True)
-class GlobalState:
-    """All of a layer that depends on its parameters alone, computed once per step or per prediction."""
-
-    k_g: Tensor  # global keys in units of the length-scales      [H, M, D]
-    L_inv: Tensor  # inverse Cholesky factor of K_gg, made in float64   [H, M, M]
-    s_g: Tensor  # whitened factor: S_g = L s_g s_g' L'            [H, V, M, M]
-    S: Tensor  # s_g s_g', value dimensions last                   [H, M, M, V]
-    v_g: Tensor  # [H, M, V]
-    w_g: Tensor  # L' v_g                                          [H, M, V]
-    kl: Tensor  # global KL summed over heads                      []
-    packed: Tensor | None = None  # the first two, w_g and log σ_f² as the fast path reads them   [H, M, N]
 
 
 @dataclass(frozen=True)
@@ -185,10 +161,10 @@ class DecoupledSgpa(SampledAttention):
         if self.fuses(x):
             return self.fused(x, state)
         terms = self.terms(*self.projected(x), state)
-        posterior, kl_a = self.condition(terms, state)
+        mean, kl_a = self.condition(terms, state)
+        variance = marginal_variance(terms.kqq, terms.A_q, state.s_g)
         L_c = self.unexplained_factor(terms.q, state) if self.joint else None
-        kl = Kl(state.kl, kl_a.sum(-1))
-        return Moments(posterior.mean, kl, posterior.variance, L_c, terms.A_q, state.s_g)
+        return Moments(mean, Kl(state.kl, kl_a.sum(-1)), variance, L_c, terms.A_q, state.s_g)
 
     def own(self, state: object) -> GlobalState:
         """The state given, if it is one of this layer's, or the layer's own where none is given."""
@@ -217,8 +193,8 @@ class DecoupledSgpa(SampledAttention):
     def conditioned(self, x: Tensor, state: GlobalState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Queries [B, H, T, D], mean [B, H, T, V], amortised KL [B] and A [B, H, M, T]."""
         terms = self.terms(*self.projected(x), state)
-        posterior, kl_a = self.condition(terms, state)
-        return terms.q, posterior.mean, kl_a.sum(-1), terms.A_q
+        mean, kl_a = self.condition(terms, state)
+        return terms.q, mean, kl_a.sum(-1), terms.A_q
 
     def features(self, q: Tensor, state: GlobalState, samples: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Random Fourier features of queries and, whitened, of global keys; sequences share frequencies."""
@@ -242,8 +218,8 @@ class DecoupledSgpa(SampledAttention):
             A_a = self.global_projection(k_a, state)[1]
         return Terms(q, self.kernel.at(q), Kqa_va, Kaa_va, K_gq, A_q, A_a, v_a)
 
-    def condition(self, terms: Terms, state: GlobalState) -> tuple[Posterior, Tensor]:
-        """The posterior and the amortised KL of each head: the form's own equations."""
+    def condition(self, terms: Terms, state: GlobalState) -> tuple[Tensor, Tensor]:
+        """The posterior mean [B, H, T, V] and the amortised KL [B, H]: the form's own equations."""
         raise NotImplementedError
 
 
@@ -293,11 +269,11 @@ class OrthogonalSgpa(DecoupledSgpa):
         mean, kl, A, left = fused_mean(xv, packed, RBF[type(self.kernel)])
         return mean, kl, A, left
 
-    def condition(self, terms: Terms, state: GlobalState) -> tuple[Posterior, Tensor]:
+    def condition(self, terms: Terms, state: GlobalState) -> tuple[Tensor, Tensor]:
         """eq:odsvgp."""
         t, Aa_va = terms, terms.A_a @ terms.v_a
-        posterior = orthogonal_posterior(t.kqq, t.Kqa_va, t.K_gq.mT @ state.v_g, t.A_q, Aa_va, state.s_g)
-        return posterior, orthogonal_kl_a(t.Kaa_va, t.v_a, Aa_va)
+        mean = orthogonal_mean(t.Kqa_va, t.K_gq.mT @ state.v_g, t.A_q, Aa_va)
+        return mean, orthogonal_kl_a(t.Kaa_va, t.v_a, Aa_va)
 
 
 class ChengBootsSgpa(DecoupledSgpa):
@@ -313,62 +289,7 @@ class ChengBootsSgpa(DecoupledSgpa):
         """Only its variance has a fast path."""
         return False
 
-    def condition(self, terms: Terms, state: GlobalState) -> tuple[Posterior, Tensor]:
+    def condition(self, terms: Terms, state: GlobalState) -> tuple[Tensor, Tensor]:
         """eq:naivedsvgp."""
-        t = terms
-        posterior = cheng_boots_posterior(t.kqq, t.Kqa_va, t.A_q, state.s_g)
-        return posterior, cheng_boots_kl_a(t.Kaa_va, t.v_a)
-
-
-def lower(raw: Tensor) -> Tensor:
-    """The strictly lower triangle of raw [..., M, M], and on the diagonal what it is the logarithm of.
-
-    Entry by entry: reading and writing diagonals would be passes of their own.
-    """
-    on_diagonal = torch.eye(raw.shape[-1], dtype=torch.bool, device=raw.device)
-    return torch.where(on_diagonal, torch.where(on_diagonal, raw, 0.0).exp(), raw.tril(-1))
-
-
-def global_states(layers: Sequence[DecoupledSgpa], features: Tensor) -> tuple[GlobalState, ...]:
-    """The states of layers of one shape, from their G_phi(Z_g) [L, H, M, E], in float64 and all at once."""
-    kernels = [layer.kernel for layer in layers]
-    W = torch.stack([layer.W_qk.weight for layer in layers]).unflatten(1, (layers[0].num_heads, -1))
-    scale = torch.stack([kernel.inverse_lengthscale(W.dtype) for kernel in kernels])  # [L, H, D]
-    k_g = features @ (W * scale.unsqueeze(-1)).mT  # [L, H, M, D]
-    log_variance = torch.stack([kernel.log_variance for kernel in kernels])  # [L, H]
-    raw = torch.stack([layer.raw_s_g for layer in layers])  # [L, H, V, M, M]
-    v_g = torch.stack([layer.v_g for layer in layers])  # [L, H, M, V]
-    if all(layer.careful and layer.whitened for layer in layers) and inducing_fuses(k_g):
-        packed, S, kl = fused_inducing(k_g, log_variance, raw, v_g, JITTERS[0], RBF[type(kernels[0])])
-        if recording(kl) or kl.isfinite().all():
-            return _unpacked(k_g, packed, raw, S, v_g, kl)
-    return plain_states(layers, k_g, log_variance, raw, v_g)
-
-
-def _unpacked(
-    k_g: Tensor, packed: Tensor, raw: Tensor, S: Tensor, v_g: Tensor, kl: Tensor
-) -> tuple[GlobalState, ...]:
-    """The states of `fused_inducing`."""
-    M, D = k_g.shape[-2:]
-    L_inv, _, w_g, _ = packed.tensor_split([M, M + D, M + 2 * D], -1)
-    parts = (k_g, L_inv, lower(raw), S, v_g, w_g, kl.sum(-1).to(v_g.dtype), packed)
-    return tuple(GlobalState(*each) for each in zip(*parts, strict=True))
-
-
-def plain_states(
-    layers: Sequence[DecoupledSgpa], k_g: Tensor, log_variance: Tensor, raw: Tensor, v_g: Tensor
-) -> tuple[GlobalState, ...]:
-    """The states from scaled keys and raw factors: the reference of `fused_inducing`, with more jitter."""
-    points = k_g.double()
-    K_gg = (layers[0].kernel.exponent(points, points) + log_variance.double()[..., None, None]).exp()
-    L, L_inv = inverse_factor(K_gg, "K_gg", lambda at: f"{layers[at[0]].name}, head {at[1] + 1}")
-    s_g = lower(raw).double()
-    if not all(layer.whitened for layer in layers):
-        free = torch.tensor([layer.whitened for layer in layers], device=s_g.device).view(-1, 1, 1, 1, 1)
-        s_g = torch.where(free, s_g, L_inv.unsqueeze(-3) @ s_g)
-    w_g = L.mT @ v_g.double()
-    S = (s_g @ s_g.mT).permute(0, 1, 3, 4, 2)  # [L, H, M, M, V]
-    kl = orthogonal_kl_g(w_g, s_g).sum(-1)  # [L]
-    dtype = v_g.dtype
-    s_g, S, w_g, kl = s_g.to(dtype), S.to(dtype).contiguous(), w_g.to(dtype), kl.to(dtype)
-    return tuple(GlobalState(*each) for each in zip(k_g, L_inv, s_g, S, v_g, w_g, kl, strict=True))
+        del state  # its mean knows no v_g
+        return terms.Kqa_va, cheng_boots_kl_a(terms.Kaa_va, terms.v_a)

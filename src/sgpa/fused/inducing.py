@@ -3,7 +3,7 @@
     L L' = K_gg + jitter diag K_gg,  w_g = L' v_g,  S = s s',  kl = ½ |w_g|² + ½ Σ_v (tr S_v - log |S_v| - M)
 
 It is done in float64, whatever the type of the results: K_gg of a few dozen points is nearly singular. One
-that is not positive definite gives NaN. The reference is `attention.sgpa.plain_states`.
+that is not positive definite gives NaN. The reference is `attention.states.plain_states`.
 """
 
 from typing import Any

@@ -7,7 +7,7 @@
 
 Points and values come side by side, xv [B, T, 2, H, D], and so does what depends on parameters alone: a state
 [H, M, N] has in every row L^-1, the scaled global keys, w_g and log σ_f² (`pack`). The references are
-`posteriors.orthogonal_posterior` and `orthogonal_kl_a`.
+`posteriors.orthogonal_mean` and `orthogonal_kl_a`.
 """
 
 from typing import Any
