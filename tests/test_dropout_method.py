@@ -158,3 +158,30 @@ def test_training_is_the_base_s():
     test = data(60, 2)
     found = method.predictor(model).predict(test.inputs)
     assert (found.label == test.targets).float().mean() > 0.85
+
+
+def test_sgpa_can_leave_its_dropout_on():
+    off, on = BASES["sgpa"], replace(BASES["sgpa"], drops=True)
+    model = built(on)
+    found = on.predictor(model).predict(images()).probabilities
+    assert torch.equal(found, McDropout(base=off).predictor(model).predict(images()).probabilities)
+    assert not torch.equal(found, off.predictor(model).predict(images()).probabilities)
+    with pytest.raises(ConfigError, match=r"sgpa: drops=True \(allowed: false: no dropout\)"):
+        built(on, dropout=0.0)
+    with pytest.raises(ConfigError, match=r"mcd: base='sgpa'"):
+        McDropout(base=on)
+
+
+def test_such_a_model_is_selected_by_what_it_will_predict():
+    data = Dataset(images(12), torch.arange(12) % 3)
+    seen = []
+
+    class Watched(Sgpa):
+        def predictor(self, *args):
+            seen.append(self.drops)
+            return super().predictor(*args)
+
+    method = Watched(attention=SgpaConfig(num_global=3), drops=True)
+    optim = OptimConfig(epochs=2, batch_size=6, select_every=1)
+    Trainer(method=method, config=CONFIG, optim=optim, train=data, validation=data).fit()
+    assert seen == [True, True]

@@ -22,7 +22,7 @@ from sgpa.objectives import Progress
 from sgpa.stepping import Member, Moment, one_length
 from sgpa.types import Batch, tensors_of
 
-LONG = 20_000  # steps from which on compiling pays
+LONG = 10_000  # steps from which on compiling pays
 ALIGNED = 64  # numbers: every parameter begins at a multiple of them
 
 log = logging.getLogger(__name__)

@@ -45,6 +45,11 @@ class Method(Protocol):
         """The method whose trained model this one predicts with: itself, unless it works after training."""
         return self
 
+    @property
+    def plain(self) -> bool:
+        """Whether its trained model predicts by itself, with nothing on top of it."""
+        return type(self).predictor is Method.predictor
+
     def build(self, config: ModelConfig) -> Transformer:
         """A fresh model for a task: `config` says what it reads and predicts, the method how it attends."""
         ...

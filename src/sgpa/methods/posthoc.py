@@ -10,8 +10,7 @@ from sgpa.models import Transformer
 
 def plain_base(base: Method) -> Check:
     """The base's model must predict by itself: what the base does on top of it would be left out."""
-    fine = type(base).predictor is Method.predictor
-    return "base", base.id, fine, "a method whose trained model predicts by itself, such as mle or sgpa"
+    return "base", base.id, base.plain, "a method whose trained model predicts by itself, such as mle or sgpa"
 
 
 def check_classifier(model: Transformer, method: str) -> None:

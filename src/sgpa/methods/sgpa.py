@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field, replace
 
 from sgpa.errors import check_fields
-from sgpa.methods.base import Method
+from sgpa.methods.base import NOTHING, Method, Predictor, Tensors
+from sgpa.methods.dropout import DropoutPredictor
 from sgpa.models import ModelConfig, SgpaConfig, Transformer
 from sgpa.objectives import KlWeights, Progress, negative_elbo
 from sgpa.types import Batch, Loss
@@ -14,21 +15,32 @@ class Sgpa(Method):
     """Minimise the negative ELBO.
 
     `place` puts the global inducing points on tokens of the training data before the first step;
-    `samples` is how many draws estimate the ELBO of each sequence (the paper uses one).
+    `samples` is how many draws estimate the ELBO of each sequence (the paper uses one). `drops` leaves
+    dropout on when predicting, as MC dropout does: the MLPs are uncertain too, and attention's variance does
+    not know of it.
     """
 
     attention: SgpaConfig = field(default_factory=SgpaConfig)
     kl: KlWeights = field(default_factory=KlWeights)
     place: bool = True
     samples: int = 1
+    drops: bool = False
 
     id = "sgpa"
 
     def __post_init__(self) -> None:
         check_fields("sgpa", [("samples", self.samples, self.samples >= 1, "1 or more")])
 
+    @property
+    def plain(self) -> bool:
+        """Not with dropout on."""
+        return not self.drops
+
     def build(self, config: ModelConfig) -> Transformer:
         """The task's Transformer with sparse-GP attention."""
+        check_fields(
+            "sgpa", [("drops", self.drops, not self.drops or config.dropout > 0, "false: no dropout")]
+        )
         return Transformer(replace(config, attention=self.attention))
 
     def initialise(self, model: Transformer, batch: Batch) -> None:
@@ -40,3 +52,8 @@ class Sgpa(Method):
         """-ELBO with weighted parts."""
         output = model(batch.inputs, samples=None if self.samples == 1 else self.samples)
         return negative_elbo(output, model.likelihood, batch.targets, self.kl.at(progress))
+
+    def predictor(self, model: Transformer, calibrated: Tensors = NOTHING) -> Predictor:
+        """The model, with its dropout on where that is asked for."""
+        del calibrated
+        return DropoutPredictor(model, model.usual_samples) if self.drops else model

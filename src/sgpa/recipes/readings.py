@@ -49,6 +49,13 @@ READINGS = (
     ),
     Reading(
         PAPER,
+        "sgpa.drops",
+        "dropout is off when SGPA predicts, as in the authors' code: attention alone is sampled",
+        "it stays on, as in MC dropout: the MLPs' uncertainty is sampled too",
+        ("sgpa.drops=true",),
+    ),
+    Reading(
+        PAPER,
         "kernel.preset",
         "kernel variance and length-scales start as in the authors' code",
         "all ones: the text states no initial values",
