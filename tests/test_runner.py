@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sgpa.errors import CheckpointError, ConfigError, NumericalError
-from sgpa.files import read_json
+from sgpa.files import read_json, write_json
 from sgpa.recipes import plan, plans
 from sgpa.runner import Job, Place, benchmark, cells, run_jobs
 from sgpa.runner.benchmark import jobs_of
@@ -283,6 +283,21 @@ def test_a_folder_of_other_settings_is_refused_and_left_as_it_was(tmp_path):
     assert content() == before
     benchmark(place_of(tmp_path, "seeds=7"), rows, seeds=1)  # how many cells there are may change
     assert Place.at(tmp_path).recipe == place.recipe
+
+
+def test_a_folder_from_before_an_option_existed_goes_on_with_its_default(tmp_path):
+    place_of(tmp_path).claim()
+    file = tmp_path / "recipe.json"
+    saved = read_json(file)
+    del saved["values"]["sgpa"]["drops"], saved["values"]["sgpa"]["attention"]["paths"]
+    write_json(file, saved)
+    assert Place.at(tmp_path).recipe == place_of(tmp_path).recipe
+    with pytest.raises(CheckpointError, match=r"sgpa\.drops is False there and True now"):
+        place_of(tmp_path, "sgpa.drops=true").claim()
+    saved["values"]["sgpa"]["forgotten"] = 3
+    write_json(file, saved)
+    with pytest.raises(CheckpointError, match=r"sgpa\.forgotten is 3 there and None now"):
+        Place.at(tmp_path)
 
 
 def test_an_executor_of_ones_own_is_not_for_torchrun(tmp_path, monkeypatch):

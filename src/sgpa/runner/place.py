@@ -1,7 +1,7 @@
 """Where the runs of a recipe live, and under which settings: one folder, one recipe."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,8 @@ class Place:
                 f"{self.directory} holds runs of recipe {saved['recipe']}, not of {self.recipe.name}; "
                 "choose another folder"
             )
-        if differing := list(differences(saved["values"], values)):
+        before = completed(saved["values"], self.recipe)
+        if differing := [d for d in differences(before, values) if d[0] not in FREE]:
             shown = "; ".join(f"{path} is {old} there and {new} now" for path, old, new in differing[:3])
             raise CheckpointError(f"{self.directory}: {shown}; choose another folder, or the same settings")
 
@@ -95,6 +96,15 @@ def plain(value: Any) -> Any:
         parts = {f.name: plain(getattr(value, f.name)) for f in fields(value)}
         return {"kind": type(value).__name__, **parts}
     return [plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def completed(saved: Any, config: Any) -> Any:
+    """A saved config with the fields that came later at their defaults: what is done without a choice."""
+    if not isinstance(saved, dict) or not is_dataclass(config):
+        return saved
+    known = {name: completed(value, getattr(config, name, None)) for name, value in saved.items()}
+    later = [f for f in fields(config) if f.name not in saved and f.default is not MISSING]
+    return known | {f.name: plain(f.default) for f in later}
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
