@@ -4,13 +4,15 @@ import pytest
 import torch
 
 from sgpa.captured import COLUMNS, Captured
+from sgpa.compiled import Compiled, one_width
 from sgpa.methods import Mle, Sgpa
 from sgpa.models import GraphConfig, ModelConfig, SgpaConfig, TokenConfig, WordsConfig
 from sgpa.objectives import Progress
 from sgpa.optim import OptimConfig
 from sgpa.stacking import shape_of
-from sgpa.stepping import Member, Moment, OneByOne, random_state
+from sgpa.stepping import Member, Moment, OneByOne, Stacked, random_state
 from sgpa.types import Batch, Graphs, Words
+from test_compiled import Run
 
 WIDEST = 40  # columns of the data set
 CONFIGS = {
@@ -146,3 +148,56 @@ def test_steps_of_several_lengths_are_recorded(kind, name, caplog):
         found.append(own)
     assert "slower" not in caplog.text
     assert_same(*found)
+
+
+@pytest.mark.parametrize("name", ["mle", "sgpa"])
+@every_kind
+def test_a_compiled_step_has_all_columns(monkeypatch, kind, name):
+    """Traced, neither compiled nor recorded: the plain step's numbers, for inputs of several tensors too."""
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    method = Mle() if name == "mle" else Sgpa(attention=SgpaConfig(num_global=3))
+    given = [batch(kind, lengths) for lengths in ((3, 5, 2), (17, 9, 4), (40, 8, 21))]
+    plain, ours = (member(method, kind, 0.1) for _ in range(2))
+    steps(Stacked([plain], method, OptimConfig(epochs=1)), given)
+    stepper = Run([ours], method, OptimConfig(epochs=1))
+    steps(stepper, given)
+    assert stepper.compiled is not None
+    assert_same(ours, plain)
+
+
+def test_whole_batches_are_compiled_and_no_others():
+    stepper = Compiled([member(Mle(), "graphs", 0.0)], Mle(), OptimConfig(epochs=1, batch_size=3))
+    recorded = []
+    stepper._record = lambda shape, *_: recorded.append(shape)
+    steps(stepper, [batch("graphs", lengths) for lengths in ((3, 5), (17, 9, 4), (40, 8))])
+    assert [shape[0] for shape in recorded] == [3]
+    few = Compiled([member(Mle(), "graphs", 0.0)], Mle(), OptimConfig(epochs=1, batch_size=300))
+    few._record = lambda shape, *_: recorded.append(shape)
+    with few:
+        few.step([batch("graphs", (3, 5))], Moment(0, 1e-3, Progress(0.5, 2)))  # all rows there are
+    assert [shape[0] for shape in recorded] == [3, 2]
+
+
+def test_texts_are_not_filled_up_to_the_longest():
+    assert {kind: one_width(config) for kind, config in CONFIGS.items()} == {
+        "text": False,
+        "words": True,
+        "graphs": True,
+    }
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", ["mle", "sgpa"])
+@pytest.mark.parametrize("kind", ["words", "graphs"])
+def test_compiled_steps_of_several_lengths_are_near_the_plain_ones(kind, name, caplog):
+    method = Mle() if name == "mle" else Sgpa(attention=SgpaConfig(num_global=3))
+    given = [batch(kind, n).to("cuda") for n in ((3, 5, 2), (17, 9, 4), (40, 8, 21))] * 2
+    plain, ours = (member(method, kind, 0.1, "cuda") for _ in range(2))
+    steps(Stacked([plain], method, OptimConfig(epochs=1)), given)
+    stepper = Compiled([ours], method, OptimConfig(epochs=1, batch_size=3))
+    steps(stepper, given)
+    assert stepper.compiled is not None
+    assert len(stepper.recordings) == 1
+    assert "slower" not in caplog.text
+    for (label, a), b in zip(ours.model.named_parameters(), plain.model.parameters(), strict=True):
+        assert (a - b).abs().max() < 2e-3, label  # six steps of 1e-3, products with weights in TF32

@@ -17,10 +17,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from sgpa.captured import Captured, Recorded, can_capture
 from sgpa.errors import first_line
 from sgpa.linalg import matrix_units
+from sgpa.models import ModelConfig, TokenConfig
 from sgpa.noise import Draw
 from sgpa.objectives import Progress
-from sgpa.stepping import Member, Moment, one_length
-from sgpa.types import Batch, tensors_of
+from sgpa.stepping import Member, Moment, Step
+from sgpa.types import Batch, Inputs, made_of, tensors_of
 
 LONG = 10_000  # steps from which on compiling pays
 ALIGNED = 64  # numbers: every parameter begins at a multiple of them
@@ -29,10 +30,15 @@ log = logging.getLogger(__name__)
 
 
 class Compiled(Captured):
-    """Recorded models whose parameters, and their moments, are slices of one long tensor each."""
+    """Recorded models whose parameters, and their moments, are slices of one long tensor each.
+
+    Whole batches are compiled, sequences with all the columns that the data set has; an epoch's one batch of
+    fewer rows is not worth the time.
+    """
 
     warm_up = 0  # a run that goes on after a stop must take the same way at once
-    most = 1  # shape: the shorter last batch of an epoch is not worth the time
+    most = 1  # shape
+    whole = 0  # rows of a batch
     compiled: Callable[..., tuple[Tensor, Tensor, Tensor]] | None
 
     def __enter__(self) -> "Compiled":
@@ -41,6 +47,18 @@ class Compiled(Captured):
         if new:
             self._flatten()
         return self
+
+    def step(self, batches: Sequence[Batch], moment: Moment) -> Step:
+        """One step of every member on its own batch."""
+        self.whole = min(self.optim.batch_size, moment.progress.dataset_size)
+        return super().step(batches, moment)
+
+    def _fitted(self, inputs: Inputs) -> Inputs:
+        """All columns, whatever they hold: one shape."""
+        return inputs
+
+    def _due(self, shape: tuple[int, ...]) -> bool:
+        return shape[0] == self.whole and super()._due(shape)
 
     def _flatten(self) -> None:
         E = len(self.members)
@@ -85,7 +103,7 @@ class Compiled(Captured):
         given = self._given(recorded, draws)
         kept = [t.clone() for t in given[:4]]
         try:
-            traced = make_fx(lambda *inputs: self._whole(rows, *inputs))(*given)
+            traced = make_fx(lambda *values: self._whole(rows, recorded.inputs, *values))(*given)
             self.compiled = torch.compile(traced, fullgraph=True, dynamic=False)
             self.compiled(*given)
         except Exception as error:  # whatever a compiler may say: there is another way
@@ -97,8 +115,8 @@ class Compiled(Captured):
     def _given(self, recorded: Recorded, draws: list[Draw]) -> tuple[Any, ...]:
         """What a compiled step reads; it changes the first four."""
         state = (self.flat, self.first, self.second, self.counts)
-        (inputs,) = tensors_of(recorded.inputs)  # images
-        return *state, self.lr, self.fraction, inputs, recorded.targets, self._numbers(draws)
+        x, y = tensors_of(recorded.inputs), recorded.targets
+        return *state, self.lr, self.fraction, x, y, self._numbers(draws)
 
     def _body(self, given: Recorded, draws: list[Draw], rows: int) -> None:
         if self.compiled is None:
@@ -110,14 +128,16 @@ class Compiled(Captured):
         self.weights.copy_(weights)
 
     def _whole(
-        self, rows: int, p: Tensor, m: Tensor, v: Tensor, counts: Tensor, lr: Tensor, fraction: Tensor,
-        x: Tensor, y: Tensor, numbers: list[Tensor],
+        self, rows: int, like: Inputs, p: Tensor, m: Tensor, v: Tensor, counts: Tensor, lr: Tensor,
+        fraction: Tensor, x: list[Tensor], y: Tensor, numbers: list[Tensor],
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """Pass, gradient and update: losses [E, 3], weights of the KL parts [2], and 1 if nothing changed."""
         leaves = [slot.requires_grad_() for slot in self._slots(p.detach())]
         replaced = {id(leaf): new for leaf, new in zip(self.leaves, leaves, strict=True)}
         state = {f"model.{name}": replaced.get(id(old), old.detach()) for name, old in self.stacked.items()}
-        parts, kl_weights = self._losses(state, x, y, numbers, Progress(fraction, rows))  # [E, 4]
+        parts, kl_weights = self._losses(
+            state, made_of(like, x), y, numbers, Progress(fraction, rows)
+        )  # [E, 4]
         found = torch.autograd.grad(parts[:, 3].sum(), leaves, allow_unused=True)
         gradients = [torch.zeros_like(q) if g is None else g for g, q in zip(found, leaves, strict=True)]
         g = _side_by_side(gradients)  # [E, P]
@@ -146,6 +166,11 @@ def _adam(p: Tensor, m: Tensor, v: Tensor, counts: Tensor, g: Tensor, lr: Tensor
         old.copy_(torch.where(bad, old, new))
 
 
+def one_width(config: ModelConfig) -> bool:
+    """Whether sequences may all be filled up to the longest: texts differ too much in length for that."""
+    return not isinstance(config.embedding, TokenConfig)
+
+
 def can_compile(members: Sequence[Member], steps: int) -> bool:
     """Whether a step can be compiled and is made often enough: models that change nothing but by gradients,
     and whose attention takes care of its own precision.
@@ -154,7 +179,7 @@ def can_compile(members: Sequence[Member], steps: int) -> bool:
     return (
         steps >= LONG
         and can_capture(members)
-        and one_length(model.config)
+        and one_width(model.config)
         and not any(name in model.state_dict() for name, _ in model.named_buffers())
         and model.careful
     )
