@@ -18,7 +18,7 @@ from sgpa.attention.states import lower
 from sgpa.fused import fused_attend, fused_inducing, fused_mean, fused_variance, pack
 from sgpa.kernels import ArdRbfKernel
 from sgpa.linalg import JITTERS, triangular_inverse
-from sgpa.posteriors import orthogonal_kl_a, orthogonal_kl_g, plain_variance, unexplained
+from sgpa.posteriors import orthogonal_kl_a, orthogonal_kl_g, orthogonal_mean, plain_variance, unexplained
 
 SHAPES = (  # B, H, T, M and the width D = V of heads
     (100, 4, 64, 32, 32),
@@ -58,7 +58,7 @@ def plain_mean(xv: Tensor, k_g: Tensor, L_inv: Tensor, w_g: Tensor, log_variance
     A = L_inv @ gram(k_g, x, log_variance)  # [B, H, M, T]
     Kv, Av = gram(x, x, log_variance) @ v, A @ v
     left = unexplained(log_variance.exp().unsqueeze(-1).expand(A.shape[:2] + A.shape[3:]), A)
-    return Kv - A.mT @ Av + A.mT @ w_g, orthogonal_kl_a(Kv, v, Av), A, left
+    return orthogonal_mean(Kv, A.mT @ w_g, A, Av), orthogonal_kl_a(Kv, v, Av), A, left
 
 
 def plain_inducing(k_g: Tensor, log_variance: Tensor, raw: Tensor, v_g: Tensor) -> Sequence[Tensor]:

@@ -32,7 +32,7 @@ def test_recorded_training_equals_plain_training(monkeypatch, name, seeds):
     recorded = train_together(trainers(METHODS[name], seeds, device="cuda"))
     plain(monkeypatch)
     for a, b in zip(recorded, train_together(trainers(METHODS[name], seeds, device="cuda")), strict=True):
-        assert_close(a, b, atol=1e-4)  # a fiftieth of a step: Adam makes much of rounding in small gradients
+        assert_close(a, b, atol=1e-4 if name == "sgpa" else 2e-5)  # Adam makes much of rounding there
 
 
 def test_a_bound_on_the_gradient_is_recorded_too(monkeypatch):

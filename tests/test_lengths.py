@@ -29,6 +29,7 @@ CONFIGS = {
         embedding=GraphConfig(node_types=5, edge_types=3, identifier_width=4), depth=2, heads=2, width=8
     ),
 }
+METHODS = {"mle": Mle(), "sgpa": Sgpa(attention=SgpaConfig(num_global=3))}
 every_kind = pytest.mark.parametrize("kind", CONFIGS)
 
 
@@ -99,7 +100,7 @@ def test_columns_of_padding_change_nothing_where_nothing_is_random(kind):
 def test_the_noise_is_the_plain_ways_where_no_column_is_added(kind, lengths):
     if kind == "graphs":
         lengths = (WIDEST, WIDEST, WIDEST)
-    method = Sgpa(attention=SgpaConfig(num_global=3))
+    method = METHODS["sgpa"]
     given = [batch(kind, lengths)] * 3
     if kind == "graphs":  # one edge more, so that no column of edges is padding either
         given[0].inputs.edge_types[:, -1] = 0
@@ -131,11 +132,11 @@ def test_no_more_columns_than_there_are(kind):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("name", ["mle", "sgpa"])
+@pytest.mark.parametrize("name", METHODS)
 @every_kind
 def test_steps_of_several_lengths_are_recorded(kind, name, caplog):
     """The same batches, again and again, with and without recordings; dropout and all noise included."""
-    method = Mle() if name == "mle" else Sgpa(attention=SgpaConfig(num_global=3))
+    method = METHODS[name]
     each = [batch(kind, lengths) for lengths in ((3, 5, 2), (17, 9, 4), (40, 8, 21))] * 6
     given = [b.to("cuda") for b in each]
     found = []
@@ -150,12 +151,12 @@ def test_steps_of_several_lengths_are_recorded(kind, name, caplog):
     assert_same(*found)
 
 
-@pytest.mark.parametrize("name", ["mle", "sgpa"])
+@pytest.mark.parametrize("name", METHODS)
 @every_kind
 def test_a_compiled_step_has_all_columns(monkeypatch, kind, name):
     """Traced, neither compiled nor recorded: the plain step's numbers, for inputs of several tensors too."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-    method = Mle() if name == "mle" else Sgpa(attention=SgpaConfig(num_global=3))
+    method = METHODS[name]
     given = [batch(kind, lengths) for lengths in ((3, 5, 2), (17, 9, 4), (40, 8, 21))]
     plain, ours = (member(method, kind, 0.1) for _ in range(2))
     steps(Stacked([plain], method, OptimConfig(epochs=1)), given)
@@ -187,10 +188,10 @@ def test_texts_are_not_filled_up_to_the_longest():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("name", ["mle", "sgpa"])
+@pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("kind", ["words", "graphs"])
 def test_compiled_steps_of_several_lengths_are_near_the_plain_ones(kind, name, caplog):
-    method = Mle() if name == "mle" else Sgpa(attention=SgpaConfig(num_global=3))
+    method = METHODS[name]
     given = [batch(kind, n).to("cuda") for n in ((3, 5, 2), (17, 9, 4), (40, 8, 21))] * 2
     plain, ours = (member(method, kind, 0.1, "cuda") for _ in range(2))
     steps(Stacked([plain], method, OptimConfig(epochs=1)), given)

@@ -73,7 +73,7 @@ class Captured(Stacked):
         batches = [Batch(self._fitted(batch.inputs), batch.targets) for batch in batches]
         shape = shape_of(batches[0])
         self.seen[shape] += 1
-        if shape not in self.recordings and self._due(shape):
+        if shape not in self.recordings and self._due(shape, moment):
             self._record(shape, batches, moment)
         if (recorded := self.recordings.get(shape)) is None:
             return super().step(batches, moment)
@@ -86,8 +86,9 @@ class Captured(Stacked):
         model = self.members[0].model
         return inputs if one_length(model.config) else model.trimmed(inputs, COLUMNS)
 
-    def _due(self, shape: tuple[int, ...]) -> bool:
+    def _due(self, shape: tuple[int, ...], moment: Moment) -> bool:
         """Whether it is time to record steps of this shape."""
+        del moment
         return not self.failed and self.seen[shape] > self.warm_up and len(self.recordings) < self.most
 
     def _load(self, into: "Recorded", batches: Sequence[Batch], moment: Moment) -> None:

@@ -20,7 +20,7 @@ from sgpa.linalg import matrix_units
 from sgpa.models import ModelConfig, TokenConfig
 from sgpa.noise import Draw
 from sgpa.objectives import Progress
-from sgpa.stepping import Member, Moment, Step
+from sgpa.stepping import Member, Moment
 from sgpa.types import Batch, Inputs, made_of, tensors_of
 
 LONG = 10_000  # steps from which on compiling pays
@@ -38,7 +38,6 @@ class Compiled(Captured):
 
     warm_up = 0  # a run that goes on after a stop must take the same way at once
     most = 1  # shape
-    whole = 0  # rows of a batch
     compiled: Callable[..., tuple[Tensor, Tensor, Tensor]] | None
 
     def __enter__(self) -> "Compiled":
@@ -48,17 +47,13 @@ class Compiled(Captured):
             self._flatten()
         return self
 
-    def step(self, batches: Sequence[Batch], moment: Moment) -> Step:
-        """One step of every member on its own batch."""
-        self.whole = min(self.optim.batch_size, moment.progress.dataset_size)
-        return super().step(batches, moment)
-
     def _fitted(self, inputs: Inputs) -> Inputs:
         """All columns, whatever they hold: one shape."""
         return inputs
 
-    def _due(self, shape: tuple[int, ...]) -> bool:
-        return shape[0] == self.whole and super()._due(shape)
+    def _due(self, shape: tuple[int, ...], moment: Moment) -> bool:
+        whole = min(self.optim.batch_size, moment.progress.dataset_size)  # rows
+        return shape[0] == whole and super()._due(shape, moment)
 
     def _flatten(self) -> None:
         E = len(self.members)
