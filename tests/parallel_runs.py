@@ -98,6 +98,7 @@ NUMBERS = {
 CASES = {
     "mle with dropout on images": lambda: trainer(Mle(), images(), mirrored, dropout=0.3),
     "mle with a bound on the gradient": lambda: trainer(Mle(), images(), optim=replace(OPTIM, clip=0.1)),
+    "mle with weight decay": lambda: trainer(Mle(), images(), optim=replace(OPTIM, weight_decay=10.0)),
     "sdp-mle on texts": lambda: trainer(Mle(attention=DotProductConfig()), texts(), dropout=0.1, **TOKENS),
     "sgpa on images": lambda: trainer(SGPA, images()),
     "sgpa with two samples": lambda: trainer(replace(SGPA, samples=2), images(), dropout=0.0),

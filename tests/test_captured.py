@@ -35,8 +35,9 @@ def test_recorded_training_equals_plain_training(monkeypatch, name, seeds):
         assert_close(a, b, atol=1e-4 if name == "sgpa" else 2e-5)  # Adam makes much of rounding there
 
 
-def test_a_bound_on_the_gradient_is_recorded_too(monkeypatch):
-    options = {"optim": replace(OPTIM, clip=0.05), "device": "cuda"}
+@pytest.mark.parametrize("changes", [{"clip": 0.05}, {"weight_decay": 10.0}])
+def test_a_bound_on_the_gradient_and_weight_decay_are_recorded_too(monkeypatch, changes):
+    options = {"optim": replace(OPTIM, **changes), "device": "cuda"}
     recorded = train_together(trainers(**options))
     plain(monkeypatch)
     for a, b in zip(recorded, train_together(trainers(**options)), strict=True):

@@ -33,6 +33,7 @@ METHODS = {
 }
 DROPPING = replace(CONFIG, dropout=0.3)
 ONCE = OptimConfig(epochs=1)
+DECAY = 20.0  # of weights: a step of these tests takes some six percent
 
 
 class Run(Compiled):
@@ -104,18 +105,18 @@ def assert_same(made, other, atol=1e-6):
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "clip"),
+    ("name", "count", "changes"),
     [
-        (name, count, clip)
+        (name, count, changes)
         for name in ("kernel-mle", "sgpa", "dropout")
         for count in (1, 3)
-        for clip in (None, 0.05)
+        for changes in ({}, {"clip": 0.05}, {"weight_decay": DECAY})
     ]
-    + [("sdp-mle", 1, None), ("two samples", 3, None)],
+    + [("sdp-mle", 1, {}), ("two samples", 3, {})],
 )
-def test_a_compiled_step_is_the_plain_step(uncompiled, name, count, clip):
+def test_a_compiled_step_is_the_plain_step(uncompiled, name, count, changes):
     method, config = (Mle(), DROPPING) if name == "dropout" else (METHODS[name], CONFIG)
-    optim, steps = replace(ONCE, clip=clip), range(3)
+    optim, steps = replace(ONCE, **changes), range(3)
     plain, ours = members(method, count, config), members(method, count, config)
     _, expected = train(Stacked, plain, method, optim, steps)
     stepper, found = train(Run, ours, method, optim, steps)
@@ -147,21 +148,23 @@ def test_after_it_is_closed_every_model_has_tensors_of_its_own(uncompiled):
         assert p.is_contiguous()
 
 
-def test_adam_is_torchs():
+@pytest.mark.parametrize("decay", [None, torch.tensor([[2.0, 2.0, 0.0, 0.0, 0.0]])])
+def test_adam_is_torchs(decay):
     torch.manual_seed(0)
     start, lr = torch.randn(2, 5), torch.tensor(1e-2)
     p, m, v, counts = start.clone(), torch.zeros(2, 5), torch.zeros(2, 5), torch.zeros(3)
-    theirs = torch.nn.Parameter(start.clone())
-    optimiser = torch.optim.Adam([theirs], lr=1e-2)
+    theirs = [torch.nn.Parameter(part.clone()) for part in start.split([2, 3], 1)]
+    groups = [{"params": theirs[:1], "weight_decay": 2.0}, {"params": theirs[1:], "weight_decay": 0.0}]
+    optimiser = torch.optim.Adam(theirs, lr=1e-2) if decay is None else torch.optim.AdamW(groups, lr=1e-2)
     for i in range(20):
         g = torch.randn(2, 5) * 10.0 ** (i % 7 - 4)
-        theirs.grad = g.clone()
+        for part, gradient in zip(theirs, g.split([2, 3], 1), strict=True):
+            part.grad = gradient.clone()
         optimiser.step()
-        _adam(p, m, v, counts, g, lr, torch.tensor(False))
-        assert torch.allclose(p, theirs, rtol=1e-5, atol=1e-6)
-    state = optimiser.state[theirs]
-    assert torch.allclose(m, state["exp_avg"], rtol=1e-5)
-    assert torch.allclose(v, state["exp_avg_sq"], rtol=1e-5)
+        _adam(p, m, v, counts, g, lr, torch.tensor(False), decay)
+        assert torch.allclose(p, torch.cat(theirs, 1), rtol=1e-5, atol=1e-6)
+    for ours, key in ((m, "exp_avg"), (v, "exp_avg_sq")):
+        assert torch.allclose(ours, torch.cat([optimiser.state[q][key] for q in theirs], 1), rtol=1e-5)
     assert (counts == 20).all()
 
 
@@ -216,10 +219,12 @@ def test_what_cannot_be_compiled_takes_another_way_and_says_so_once(monkeypatch,
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_batches_of_another_shape_take_the_plain_way(count):
+@pytest.mark.parametrize("decay", [0.0, DECAY])
+def test_batches_of_another_shape_take_the_plain_way(count, decay):
     plain, ours = members(SGPA, count), members(SGPA, count)
-    train(Stacked, plain, SGPA, ONCE, range(3))
-    with Compiled(ours, SGPA, ONCE) as stepper:
+    optim = replace(ONCE, weight_decay=decay)
+    train(Stacked, plain, SGPA, optim, range(3))
+    with Compiled(ours, SGPA, optim) as stepper:
         stepper.most = 0
         for at in range(3):
             stepper.step(batches(count, at), moment(at))
@@ -247,10 +252,10 @@ def test_what_is_compiled(monkeypatch):
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on the CPU")
 def test_the_compiler_of_torch_takes_the_step():
-    config = replace(CONFIG, depth=1, width=4)
+    config, optim = replace(CONFIG, depth=1, width=4), replace(ONCE, weight_decay=DECAY)
     plain, ours = members(Mle(), 1, config), members(Mle(), 1, config)
-    train(Stacked, plain, Mle(), ONCE, range(2))
-    stepper, _ = train(Run, ours, Mle(), ONCE, range(2))
+    train(Stacked, plain, Mle(), optim, range(2))
+    stepper, _ = train(Run, ours, Mle(), optim, range(2))
     assert stepper.compiled is not None
     assert_same(ours, plain, atol=1e-5)
 
@@ -261,6 +266,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 WHOLE = {"train": blobs(32, 0), "device": "cuda"}  # four whole batches an epoch
 PARTS = {"train": blobs(30, 0), "device": "cuda"}  # the last batch is shorter
 FEW = replace(OPTIM, epochs=2, select="last")
+TRAININGS = [*((name, FEW) for name in METHODS), ("sgpa", replace(FEW, weight_decay=DECAY))]
 
 
 def assert_near(model, other, start):
@@ -277,14 +283,14 @@ def started(method, seed, options):
 @needs_gpu
 @pytest.mark.parametrize("options", [WHOLE, PARTS], ids=["whole", "parts"])
 @pytest.mark.parametrize("seeds", [(3,), (0, 1, 5)])
-@pytest.mark.parametrize("name", METHODS)
-def test_compiled_training_is_near_plain_training(monkeypatch, caplog, name, seeds, options):
+@pytest.mark.parametrize(("name", "optim"), TRAININGS)
+def test_compiled_training_is_near_plain_training(monkeypatch, caplog, name, optim, seeds, options):
     start = [started(METHODS[name], seed, options) for seed in seeds]
     monkeypatch.setattr(compiled, "LONG", 0)
-    found = train_together(trainers(METHODS[name], seeds, optim=FEW, **options))
+    found = train_together(trainers(METHODS[name], seeds, optim=optim, **options))
     assert "slower way" not in caplog.text
     monkeypatch.setattr("sgpa.training.can_capture", lambda _: False)
-    plain = train_together(trainers(METHODS[name], seeds, optim=FEW, **options))
+    plain = train_together(trainers(METHODS[name], seeds, optim=optim, **options))
     for each in zip(found, plain, start, strict=True):
         assert_near(*each)
 

@@ -144,6 +144,9 @@ def test_settings_reach_every_kind_of_field():
         [
             "optim.epochs=20",
             "optim.clip=1",
+            "optim.weight_decay=0.1",
+            "warm.weight_decay=0.2",
+            "after.weight_decay=0.3",
             "after.lr=1e-3",
             "sgpa.kl.a=1/N",
             "task.augment=true",
@@ -155,6 +158,7 @@ def test_settings_reach_every_kind_of_field():
     )
     assert recipe.optim.epochs == 20
     assert recipe.optim.clip == 1.0
+    assert [o.weight_decay for o in (recipe.optim, recipe.warm, recipe.after)] == [0.1, 0.2, 0.3]
     assert recipe.after.lr == 1e-3
     assert recipe.sgpa.kl.a == "1/N"
     assert recipe.task.augmentation == "three-augment"

@@ -290,6 +290,7 @@ def test_a_folder_from_before_an_option_existed_goes_on_with_its_default(tmp_pat
     file = tmp_path / "recipe.json"
     saved = read_json(file)
     del saved["values"]["sgpa"]["drops"], saved["values"]["sgpa"]["attention"]["paths"]
+    del saved["values"]["optim"]["weight_decay"]
     write_json(file, saved)
     assert Place.at(tmp_path).recipe == place_of(tmp_path).recipe
     with pytest.raises(CheckpointError, match=r"sgpa\.drops is False there and True now"):

@@ -73,6 +73,14 @@ def test_a_bound_on_the_gradient_holds_for_each_member_by_itself():
         assert_close(model, trainer.fit())
 
 
+def test_weight_decay_is_that_of_each_member_alone():
+    optim = replace(OPTIM, weight_decay=10.0)
+    together, without = (train_together(trainers(optim=each)) for each in (optim, OPTIM))
+    for trainer, model, other in zip(trainers(optim=optim), together, without, strict=True):
+        assert_close(model, trainer.fit())
+        assert model.head.weight.norm() < 0.9 * other.head.weight.norm()
+
+
 def test_parts_of_a_step_are_in_every_log(tmp_path):
     train_together(trainers(directory=tmp_path / "together"))
     [trainer.fit() for trainer in trainers(directory=tmp_path / "alone")]

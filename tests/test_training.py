@@ -1,5 +1,5 @@
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, make_dataclass, replace
 from itertools import pairwise
 
 import pytest
@@ -77,6 +77,22 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(tmp_path, epoch):
     whole, cut = (list(read_log(tmp_path / name / "log.jsonl")) for name in ("whole", "cut"))
     for a, b in zip(whole, cut, strict=True):
         assert without_costs(a) == without_costs(b)
+
+
+def test_a_stopped_run_with_weight_decay_goes_on_too(tmp_path):
+    optim = replace(OPTIM, weight_decay=10.0, select="last")
+    undisturbed = trainer(optim=optim).fit().state_dict()
+    with pytest.raises(Stop):
+        trainer(tmp_path, optim=optim, report=stop_after(4)).fit()
+    assert same(undisturbed, trainer(tmp_path, optim=optim).fit().state_dict())
+    assert not same(undisturbed, trainer(optim=replace(optim, weight_decay=0.0)).fit().state_dict())
+
+
+def test_runs_from_before_weight_decay_existed_keep_their_name():
+    values = {name: value for name, value in asdict(OPTIM).items() if name != "weight_decay"}
+    before = make_dataclass("Before", values)(**values)
+    assert trainer(optim=before).fingerprint == trainer().fingerprint
+    assert trainer(optim=replace(OPTIM, weight_decay=0.1)).fingerprint != trainer().fingerprint
 
 
 def test_a_log_line_cut_short_is_forgotten(tmp_path):
@@ -205,6 +221,9 @@ def test_labels_out_of_range_are_refused_before_training():
 def test_settings_out_of_range_are_reported_together():
     with pytest.raises(ConfigError, match=r"epochs=0.*lr=-1.*select='best'"):
         OptimConfig(epochs=0, lr=-1, final_lr=-2, select="best")
+    for bad in (-0.1, float("inf"), float("nan")):
+        with pytest.raises(ConfigError, match=rf"optim: weight_decay={bad} \(allowed: 0 or more\)"):
+            OptimConfig(weight_decay=bad)
     with pytest.raises(ConfigError, match=r"select='mae' \(allowed: accuracy, nll, last\)"):
         trainer(optim=replace(OPTIM, select="mae")).fit()
 

@@ -18,7 +18,7 @@ from sgpa.errors import ConfigError, check_fields, nearest
 from sgpa.methods import Calibration, DropoutPredictor, Method
 from sgpa.models import ModelConfig, PatchConfig, Transformer
 from sgpa.objectives import Progress
-from sgpa.optim import OptimConfig
+from sgpa.optim import OptimConfig, adam
 from sgpa.recipes import Recipe, find, plan
 from sgpa.serving import serve
 from sgpa.stepping import Member, Moment, random_state
@@ -113,7 +113,7 @@ def recipe_prediction(recipe: Recipe, name: str, rows: int, device: str = "cpu")
 def training_step(method: Method, model: Transformer, optim: OptimConfig, batch: Batch) -> Iterator[Job]:
     """One step on the batch, made the way the trainer chooses for this model on its device."""
     method.initialise(model.train(), batch)
-    optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], fused=True)
+    optimiser = adam(optim, model, dict(model.named_parameters()))
     member = Member("bench", model, optimiser, random_state())
     moment = Moment(0, optim.lr, Progress(0.5, ROWS))
     chosen = stepper([member], method, optim, steps=optim.epochs * ROWS // len(batch))

@@ -20,6 +20,7 @@ from sgpa.linalg import matrix_units
 from sgpa.models import ModelConfig, TokenConfig
 from sgpa.noise import Draw
 from sgpa.objectives import Progress
+from sgpa.optim import decayed
 from sgpa.stepping import Member, Moment
 from sgpa.types import Batch, Inputs, made_of, tensors_of
 
@@ -64,6 +65,7 @@ class Compiled(Captured):
         )
         self.counts = torch.zeros(len(self.sizes), device=self.device)
         names = {id(leaf): name for name, leaf in self.stacked.items()}
+        self.decay = self._decay(names)
         slots = zip(*(self._slots(t) for t in (self.flat, self.first, self.second)), strict=True)
         for i, (leaf, state, (p, m, v)) in enumerate(zip(self.leaves, states, slots, strict=True)):
             p.copy_(leaf.detach())
@@ -76,6 +78,14 @@ class Compiled(Captured):
                 self.counts[i] = state["step"]
             self.optimiser.state[leaf] = {"step": self.counts[i], "exp_avg": m, "exp_avg_sq": v}
 
+    def _decay(self, names: dict[int, str]) -> Tensor | None:
+        """The weight decay of every number in the long tensors, [1, P], where there is any."""
+        if not self.optim.weight_decay:
+            return None
+        shrunk, rate = decayed(self.members[0].model), self.optim.weight_decay
+        each = [torch.full_like(leaf[:1], rate * (names[id(leaf)] in shrunk)) for leaf in self.leaves]
+        return _side_by_side(each)
+
     def _slots(self, flat: Tensor) -> list[Tensor]:
         """The parts of a tensor [E, P] that belong to each leaf, in its shape."""
         pieces = zip(flat.split(self.sizes, 1), self.leaves, strict=True)
@@ -86,7 +96,7 @@ class Compiled(Captured):
         each = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in self.leaves]
         bad = getattr(self.optimiser, "found_inf", torch.zeros((), device=self.device))
         lr = torch.as_tensor(self.optimiser.param_groups[0]["lr"], device=self.device)
-        _adam(self.flat, self.first, self.second, self.counts, _side_by_side(each), lr, bad > 0)
+        _adam(self.flat, self.first, self.second, self.counts, _side_by_side(each), lr, bad > 0, self.decay)
 
     def _record(self, shape: tuple[int, ...], batches: Sequence[Batch], moment: Moment) -> None:
         with matrix_units():
@@ -140,7 +150,7 @@ class Compiled(Captured):
         bad = (~torch.isfinite(parts[:, 3] + norm)).any()
         if self.optim.clip is not None:
             g = g * (self.optim.clip / (norm + 1e-6)).clamp_max(1.0).unsqueeze(1)
-        _adam(p, m, v, counts, g, lr, bad)
+        _adam(p, m, v, counts, g, lr, bad, self.decay)
         weights = [torch.as_tensor(w, dtype=torch.float32, device=p.device) for w in kl_weights]
         return parts[:, :3], torch.stack(weights), bad.float()
 
@@ -151,12 +161,15 @@ def _side_by_side(gradients: Sequence[Tensor]) -> Tensor:
     return torch.cat([torch.nn.functional.pad(g, (0, -g.shape[1] % ALIGNED)) for g in flat], 1)
 
 
-def _adam(p: Tensor, m: Tensor, v: Tensor, counts: Tensor, g: Tensor, lr: Tensor, bad: Tensor) -> None:
-    """One step of torch's Adam at its default settings, in place; nothing where `bad`."""
+def _adam(
+    p: Tensor, m: Tensor, v: Tensor, counts: Tensor, g: Tensor, lr: Tensor, bad: Tensor, decay: Tensor | None
+) -> None:  # fmt: skip
+    """One step of torch's Adam, or with decay of its AdamW, in place; nothing where `bad`."""
     first, second = m + 0.1 * (g - m), 0.999 * v + 0.001 * g * g
     done = counts + 1
     size = lr / (1 - 0.9 ** done[0])
-    moved = p - size * first / (second.sqrt() / (1 - 0.999 ** done[0]).sqrt() + 1e-8)
+    kept = p if decay is None else p * (1 - lr * decay)
+    moved = kept - size * first / (second.sqrt() / (1 - 0.999 ** done[0]).sqrt() + 1e-8)
     for old, new in ((p, moved), (m, first), (v, second), (counts, done)):
         old.copy_(torch.where(bad, old, new))
 

@@ -19,7 +19,7 @@ from sgpa.methods import Method
 from sgpa.models import ModelConfig, PatchConfig, Transformer
 from sgpa.noise import Draw, Playback, Recording, source
 from sgpa.objectives import Progress
-from sgpa.optim import OptimConfig
+from sgpa.optim import OptimConfig, adam
 from sgpa.stacking import shape_of, side_by_side, stack, unstack
 from sgpa.types import Batch, Inputs, Loss, made_of, tensors_of
 
@@ -112,7 +112,7 @@ class Stacked:
         self.stacked = stack(models)
         leaves = {name: p for name, p in self.stacked.items() if p.requires_grad}
         self.leaves = list(leaves.values())
-        self.optimiser = torch.optim.Adam(self.leaves, lr=self.optim.lr, fused=True)
+        self.optimiser = adam(self.optim, models[0], leaves)
         for name, leaf in leaves.items():
             states = [m.optimiser.state[m.model.get_parameter(name)] for m in self.members]
             if states[0]:  # moments live in stacked tensors too, and each member's are slices of them

@@ -26,7 +26,7 @@ from sgpa.fused import TRITON
 from sgpa.methods import Method, Predictor
 from sgpa.models import ModelConfig, Transformer, pretrained, to_json
 from sgpa.objectives import Progress
-from sgpa.optim import OptimConfig
+from sgpa.optim import OptimConfig, adam
 from sgpa.parallel import DataParallel
 from sgpa.stepping import Member, Moment, OneByOne, Stacked, can_stack, random_state, set_random_state
 from sgpa.types import Batch, Classification, Prediction
@@ -74,10 +74,12 @@ class Trainer:
     @property
     def fingerprint(self) -> str:
         """Names the settings and the data of the run."""
+        # without a weight decay of 0, so that runs from before there was any go on
+        optim = {name: value for name, value in asdict(self.optim).items() if value or name != "weight_decay"}
         settings = [
             repr(self.method),
             to_json(self.config),
-            asdict(self.optim),
+            optim,
             self.seed,
             [len(self.train), len(self.validation)],
             digest(self.train.targets),
@@ -175,8 +177,7 @@ class _Run:
         model = t.method.build(t.config).to(t.device)
         for data in (self.train, self.validation):
             model.likelihood.check(data.targets, model.config.outputs)
-        parameters = [p for p in model.parameters() if p.requires_grad]
-        optimiser = torch.optim.Adam(parameters, lr=t.optim.lr, fused=True)
+        optimiser = adam(t.optim, model, dict(model.named_parameters()))
         checkpoint = t.path("checkpoint.safetensors")
         if checkpoint is not None and checkpoint.exists():
             self.note, random = load_run(checkpoint, model, optimiser, t.fingerprint)
