@@ -23,6 +23,7 @@ from oracles.layers import (
     dense_algebra,
     full_covariance,
     make,
+    placed,
     tokens,
     variants,
 )
@@ -39,9 +40,12 @@ from sgpa.errors import InputError
 from sgpa.kernels import ArdRbfKernel
 from sgpa.linalg import JITTERS, cholesky
 
-every_layer = pytest.mark.parametrize("build", DETERMINISTIC + SAMPLED)
-sampled_layer = pytest.mark.parametrize("build", SAMPLED)
-decoupled_layer = pytest.mark.parametrize("build", DECOUPLED)
+PLACED = placed(OrthogonalSgpa, ChengBootsSgpa)
+every_layer = pytest.mark.parametrize(
+    "build", DETERMINISTIC + SAMPLED + placed(KernelAttention, StandardSgpa) + PLACED
+)
+sampled_layer = pytest.mark.parametrize("build", SAMPLED + placed(StandardSgpa) + PLACED)
+decoupled_layer = pytest.mark.parametrize("build", DECOUPLED + PLACED)
 PATHS = [
     pytest.param(partial(make, layer, ArdRbfKernel, paths=True), id=f"{layer.__name__}-paths")
     for layer in (OrthogonalSgpa, ChengBootsSgpa)
@@ -82,7 +86,7 @@ def test_every_parameter_gets_a_gradient(build):
             assert tensor.grad.any(), name
 
 
-@every_layer
+@pytest.mark.parametrize("build", DETERMINISTIC + SAMPLED)
 def test_permutation_equivariance(build):
     layer, x, order = build(), tokens(), torch.tensor([3, 0, 4, 1, 2])
     one, other = layer.moments(x, None), layer.moments(x[:, order], None)

@@ -41,8 +41,14 @@ def forced(monkeypatch):
 def layers(kernel):
     torch.manual_seed(0)
     kernels = [kernel(2, 6, variance=0.7, lengthscale=2.0) for _ in range(2)]
-    sgpa = OrthogonalSgpa(12, 2, kernels[1], num_global=5, init="paper")
-    return {"kernel attention": KernelAttention(12, 2, kernels[0]), "sgpa": sgpa}
+    where = 0.3 * torch.randn(70, 2, 6)
+    placed = OrthogonalSgpa(12, 2, kernels[1], num_global=5, init="paper", places=where)
+    placed.place_global(torch.randn(9, 12), torch.arange(9))
+    return {
+        "kernel attention": KernelAttention(12, 2, kernels[0]),
+        "sgpa": OrthogonalSgpa(12, 2, kernels[1], num_global=5, init="paper"),
+        "sgpa with places": placed,
+    }
 
 
 def moments_and_gradients(layer, x, padding):
@@ -72,7 +78,7 @@ def assert_same(plain, fused, rounding):
 @needs_triton
 @on_cpu
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("name", ["kernel attention", "sgpa"])
+@pytest.mark.parametrize("name", ["kernel attention", "sgpa", "sgpa with places"])
 @pytest.mark.parametrize("T", [7, 70])
 def test_a_layer_on_its_fast_path_is_the_plain_layer(forced, kernel, name, T):
     layer, x = layers(KERNELS[kernel])[name], 0.5 * torch.randn(2, T, 12)

@@ -1,5 +1,5 @@
 import json
-from dataclasses import asdict, dataclass, make_dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
@@ -86,13 +86,6 @@ def test_a_stopped_run_with_weight_decay_goes_on_too(tmp_path):
         trainer(tmp_path, optim=optim, report=stop_after(4)).fit()
     assert same(undisturbed, trainer(tmp_path, optim=optim).fit().state_dict())
     assert not same(undisturbed, trainer(optim=replace(optim, weight_decay=0.0)).fit().state_dict())
-
-
-def test_runs_from_before_weight_decay_existed_keep_their_name():
-    values = {name: value for name, value in asdict(OPTIM).items() if name != "weight_decay"}
-    before = make_dataclass("Before", values)(**values)
-    assert trainer(optim=before).fingerprint == trainer().fingerprint
-    assert trainer(optim=replace(OPTIM, weight_decay=0.1)).fingerprint != trainer().fingerprint
 
 
 def test_a_log_line_cut_short_is_forgotten(tmp_path):

@@ -74,12 +74,10 @@ class Trainer:
     @property
     def fingerprint(self) -> str:
         """Names the settings and the data of the run."""
-        # without a weight decay of 0, so that runs from before there was any go on
-        optim = {name: value for name, value in asdict(self.optim).items() if value or name != "weight_decay"}
         settings = [
             repr(self.method),
             to_json(self.config),
-            optim,
+            asdict(self.optim),
             self.seed,
             [len(self.train), len(self.validation)],
             digest(self.train.targets),

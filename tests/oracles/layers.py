@@ -41,6 +41,8 @@ def make(
     for k in kernel:  # heads and coordinates must differ for a mix-up to be seen
         nn.init.normal_(k.log_variance, std=0.2)
         nn.init.normal_(k.log_lengthscale, mean=0.2, std=0.2)
+    if getattr(layer, "places_g", None) is not None:
+        nn.init.normal_(layer.places_g, std=0.3)
     return layer
 
 
@@ -61,6 +63,16 @@ DECOUPLED = list(variants(OrthogonalSgpa, ChengBootsSgpa, tied=NO_YES, whitened=
 SAMPLED = [*DECOUPLED, *variants(StandardSgpa, tied=NO_YES, whitened=NO_YES, joint=NO_YES)]
 
 
+def placed(*classes: type[Attention]) -> list:
+    # builders of layers whose tokens have places, more of them than tokens
+    where = torch.randn(T + 2, H, D, generator=torch.Generator().manual_seed(2))
+    options = [{"places": where}, {"places": where, "tied": False}]
+    return [
+        pytest.param(partial(make, c, ArdRbfKernel, **o), id=f"{c.__name__}-{'-'.join(o)}")
+        for c, o in product(classes, options)
+    ]
+
+
 def tokens(B: int = 3, T: int = T) -> Tensor:
     return torch.randn(B, T, E, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
@@ -77,15 +89,20 @@ def dense_algebra(layer: SampledAttention, x: Tensor, *, b: int, h: int, d: int)
     def project(points: Tensor, W: nn.Linear) -> Tensor:  # on the rows of W that are head h's
         return (points @ W.weight[h * D : (h + 1) * D].mT).detach()
 
-    k, v = project(x[b], layer.W_qk), project(x[b], layer.W_v)[:, d]
-    q = k if layer.W_q is None else project(x[b], layer.W_q)
+    def at(places: Tensor | None) -> Tensor | float:  # they are in units of the length-scales
+        return 0.0 if places is None else (places * layer.kernel.log_lengthscale[h].exp()).detach()
+
+    here = at(None if layer.places is None else layer.places[: x.shape[1], h])
+    k, v = project(x[b], layer.W_qk) + here, project(x[b], layer.W_v)[:, d]
+    q = k if layer.W_q is None else project(x[b], layer.W_q) + here
     if isinstance(layer, StandardSgpa):
         K_kk = dense.with_jitter(dense.gram(layer.kernel, h, k, k), JITTERS[0])
         s = layer.s_factor(x)[b, h, 0].detach()
         s = torch.linalg.cholesky(K_kk) @ s if layer.whitened else s
         K_qq, K_qk = dense.gram(layer.kernel, h, q, q), dense.gram(layer.kernel, h, q, k)
         return dense.svgp(K_qq, K_qk, K_kk, dense.standard(K_kk, v, s @ s.mT))
-    K = dense.grams(layer.kernel, h, q, k, project(layer.Z_g[h], layer.W_qk), jitter=JITTERS[0])
+    g = project(layer.Z_g[h], layer.W_qk) + at(None if layer.places_g is None else layer.places_g[h])
+    K = dense.grams(layer.kernel, h, q, k, g, jitter=JITTERS[0])
     s = layer.s_factor()[h, d].detach()
     s = torch.linalg.cholesky(K.gg) @ s if layer.whitened else s
     if isinstance(layer, ChengBootsSgpa):

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from sgpa.attention.base import Attention, Moments
-from sgpa.errors import ConfigError
+from sgpa.errors import ConfigError, InputError
 from sgpa.fused import TRITON, WIDTH, apart, fused_attend
 from sgpa.kernels import ArdRbfKernel, ExponentialKernel, Kernel
 from sgpa.types import Kl
@@ -18,10 +18,19 @@ class KernelProjections(Attention):
 
     `tied` (the default, and the paper's choice) projects both with W_qk, so that q = k_a and K_qa is
     symmetric. Untied, queries and keys are different points of the same space.
+
+    With `places` (from `places.places`) tokens carry where they are, and learn it.
     """
 
     def __init__(
-        self, embed_dim: int, num_heads: int, kernel: Kernel, *, tied: bool = True, dropout: float = 0.0
+        self,
+        embed_dim: int,
+        num_heads: int,
+        kernel: Kernel,
+        *,
+        tied: bool = True,
+        places: Tensor | None = None,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__(embed_dim, num_heads, dropout=dropout)
         expected = (num_heads, self.head_width)
@@ -33,6 +42,12 @@ class KernelProjections(Attention):
         self.kernel = kernel
         self.W_qk = nn.Linear(embed_dim, embed_dim, bias=False)  # projects the keys
         self.W_q = None if tied else nn.Linear(embed_dim, embed_dim, bias=False)
+        if places is not None and tuple(places.shape[1:]) != expected:
+            raise ConfigError(
+                f"{type(self).__name__}: places are for (heads, width) = {tuple(places.shape[1:])}, "
+                f"this layer needs {expected}"
+            )
+        self.places = None if places is None else nn.Parameter(places.clone())  # [T, H, D]
 
     def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """q and k_a in units of the length-scales and v_a, [B, H, T, D] each; q is k_a when tied."""
@@ -47,7 +62,11 @@ class KernelProjections(Attention):
             both = self.points(x, self.W_qk), self.heads(x, self.W_v)
             return torch.stack([y.transpose(-3, -2) for y in both], -3)
         W = torch.cat([self.scaled(self.W_qk), self.W_v.weight])  # [2 E, E]: one product instead of two
-        return linear(x, W).unflatten(-1, (2, self.num_heads, self.head_width))
+        both = linear(x, W).unflatten(-1, (2, self.num_heads, self.head_width))
+        if self.places is None:
+            return both
+        p = self.places_of(x)
+        return both + torch.stack([p, torch.zeros_like(p)], 1)
 
     def queries_keys(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """q and k_a in units of the length-scales, [B, H, T, D] each; the same tensor when tied."""
@@ -55,10 +74,20 @@ class KernelProjections(Attention):
         return (k if self.W_q is None else self.points(x, self.W_q)), k
 
     def points(self, x: Tensor, W: nn.Linear) -> Tensor:
-        """x W / ℓ, cut into heads."""
+        """x W / ℓ, cut into heads, and where there are places moved by them."""
         if type(W) is not nn.Linear:
-            return self.kernel.scale(self.heads(x, W))
-        return linear(x, self.scaled(W)).unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)
+            found = self.kernel.scale(self.heads(x, W))
+        else:
+            found = linear(x, self.scaled(W)).unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)
+        return found if self.places is None else found + self.places_of(x).transpose(0, 1)
+
+    def places_of(self, x: Tensor) -> Tensor:
+        """Places of the tokens of x [..., T, E], [T, H, D]."""
+        assert self.places is not None
+        T = x.shape[-2]
+        if len(self.places) < T:
+            raise InputError(f"{self.name}: {T} tokens, but there are places for {len(self.places)} only")
+        return self.places[:T].to(x.dtype)
 
     def scaled(self, W: nn.Linear) -> Tensor:
         """W / ℓ, [E, E]: dividing the weights is less work than dividing the points."""

@@ -75,6 +75,7 @@ class DecoupledSgpa(SampledAttention):
         joint: sample from the full covariance over tokens instead of its diagonal.
         paths: sample functions of the tokens by random features (ARD-RBF kernel): as `joint`, but cheap.
         tied: queries and keys share their projection.
+        places: where tokens are (`places.places`); inducing points then have places of their own.
     """
 
     global_mean = True  # whether v_g is a parameter of the mean
@@ -91,9 +92,10 @@ class DecoupledSgpa(SampledAttention):
         joint: bool = False,
         paths: bool = False,
         tied: bool = True,
+        places: Tensor | None = None,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__(embed_dim, num_heads, kernel, tied=tied, dropout=dropout)
+        super().__init__(embed_dim, num_heads, kernel, tied=tied, places=places, dropout=dropout)
         check_fields(
             type(self).__name__,
             [
@@ -115,13 +117,15 @@ class DecoupledSgpa(SampledAttention):
             (start.s_std * torch.randn(H, V, M, M)).tril(-1)
             + torch.diag_embed(start.log_s_mean + start.log_s_std * torch.randn(H, V, M))
         )  # strictly lower triangle and, on the diagonal, logarithms  [H, V, M, M]
+        self.places_g = None if places is None else nn.Parameter(torch.zeros(H, M, V))  # [H, M, D]
 
     @torch.no_grad()
-    def place_global(self, tokens: Tensor) -> None:
+    def place_global(self, tokens: Tensor, cells: Tensor | None = None) -> None:
         """Put the inducing locations on tokens [N, E] drawn from the layer's input space.
 
         Locations far from all data have K_qg near 0: they neither reduce the variance nor receive a
-        gradient. Starting on data avoids that.
+        gradient. Starting on data avoids that. `cells` [N] says which token of its sequence each is,
+        for layers with places.
         """
         if tokens.ndim != 2 or tokens.shape[-1] != self.embed_dim:
             raise InputError(f"{self.name}: expected tokens [N, {self.embed_dim}], got {list(tokens.shape)}")
@@ -130,7 +134,13 @@ class DecoupledSgpa(SampledAttention):
                 f"{self.name}: {len(tokens)} tokens are too few to place {self.num_global} inducing points"
             )
         rows = [torch.randperm(len(tokens))[: self.num_global] for _ in range(self.num_heads)]
-        self.Z_g.copy_(tokens[torch.stack(rows).to(tokens.device)])
+        chosen = torch.stack(rows).to(tokens.device)  # [H, M]
+        self.Z_g.copy_(tokens[chosen])
+        if self.places is not None and self.places_g is not None:
+            if cells is None:
+                raise InputError(f"{self.name}: the cells of the tokens are needed, as it has places")
+            heads = torch.arange(self.num_heads, device=chosen.device).unsqueeze(-1)
+            self.places_g.copy_(self.places[cells[chosen], heads])
 
     def s_factor(self) -> Tensor:
         """The lower-triangular factor that `raw_s_g` stands for, [H, V, M, M]."""

@@ -35,9 +35,10 @@ class StandardSgpa(SampledAttention):
         whitened: bool = True,
         joint: bool = False,
         tied: bool = True,
+        places: Tensor | None = None,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__(embed_dim, num_heads, kernel, tied=tied, dropout=dropout)
+        super().__init__(embed_dim, num_heads, kernel, tied=tied, places=places, dropout=dropout)
         check_fields(type(self).__name__, [("max_tokens", max_tokens, max_tokens >= 1, "1 or more")])
         self.max_tokens, self.whitened, self.joint = max_tokens, whitened, joint
         self.W_s = nn.Linear(embed_dim, num_heads * max_tokens)

@@ -45,6 +45,8 @@ def global_states(layers: Sequence["DecoupledSgpa"], features: Tensor) -> tuple[
     W = torch.stack([layer.W_qk.weight for layer in layers]).unflatten(1, (layers[0].num_heads, -1))
     scale = torch.stack([kernel.inverse_lengthscale(W.dtype) for kernel in kernels])  # [L, H, D]
     k_g = features @ (W * scale.unsqueeze(-1)).mT  # [L, H, M, D]
+    at: list[Tensor] = [layer.places_g for layer in layers if layer.places_g is not None]
+    k_g = k_g + torch.stack(at) if at else k_g
     log_variance = torch.stack([kernel.log_variance for kernel in kernels])  # [L, H]
     raw = torch.stack([layer.raw_s_g for layer in layers])  # [L, H, V, M, M]
     v_g = torch.stack([layer.v_g for layer in layers])  # [L, H, M, V]

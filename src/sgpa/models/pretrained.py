@@ -10,7 +10,17 @@ from sgpa.errors import CheckpointError
 from sgpa.files import read_json, read_tensors, write_json, write_tensors
 from sgpa.models.config import ModelConfig, from_json, to_json
 
-VARIATIONAL = ("Z_g", "v_g", "raw_s_g", "W_s.weight", "W_s.bias", "W_log_s.weight", "W_log_s.bias", ".rho")
+VARIATIONAL = (
+    "Z_g",
+    "places_g",
+    "v_g",
+    "raw_s_g",
+    "W_s.weight",
+    "W_s.bias",
+    "W_log_s.weight",
+    "W_log_s.bias",
+    ".rho",
+)
 
 
 def save(config: ModelConfig, weights: Mapping[str, Tensor], directory: Path) -> Path:

@@ -53,7 +53,7 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList(
             Layer(
                 f"layer {i + 1}",
-                c.attention.build(c.width, c.heads, c.dropout, c.embedding.max_tokens),
+                c.attention.build(c.width, c.heads, c.dropout, c.embedding),
                 Mlp(c.width, c.dropout) if i else None,
             )
             for i in range(c.depth)
@@ -170,10 +170,12 @@ class Transformer(nn.Module):
         """Put every layer's Z_g on tokens of its own input space, in one pass over `inputs`."""
         with NoDropout(self):
             f, padding = self.embedding(inputs)
+            cells = torch.arange(f.shape[1], device=f.device).expand(f.shape[:2])  # [B, T]
+            real = torch.ones_like(cells, dtype=torch.bool) if padding is None else ~padding
             for layer in self.gp_layers:
                 state = None
                 if isinstance(layer.attention, DecoupledSgpa):
-                    layer.attention.place_global(f.flatten(0, 1) if padding is None else f[~padding])
+                    layer.attention.place_global(f[real], cells[real])
                     (state,) = self._states_of([layer])
                 f = layer(f, padding, state).value
 

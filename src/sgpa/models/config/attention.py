@@ -1,6 +1,9 @@
 """How a layer attends, as frozen data."""
 
 from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
 
 from sgpa.attention import (
     Attention,
@@ -10,43 +13,63 @@ from sgpa.attention import (
     OrthogonalSgpa,
     StandardSgpa,
 )
+from sgpa.attention.places import places
 from sgpa.attention.sgpa import INDUCING_INITS
 from sgpa.errors import check_fields
 from sgpa.kernels import KERNELS, Kernel
+from sgpa.models.config.embedding import EmbeddingConfig
 
 FORMS = {"orthogonal": OrthogonalSgpa, "cheng-boots": ChengBootsSgpa}
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelConfig:
-    """A base kernel and its initial values (`Kernel.preset`)."""
+    """A base kernel and its initial values (`Kernel.preset`).
+
+    `reach`, a number of cells for every head, lets keys carry their place in the grid of patches, or in the
+    line of words (`attention/places.py`); without it a kernel compares what tokens show alone.
+    """
 
     name: str = "ard-rbf"
     preset: str = "authors"
+    reach: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        known = KERNELS.get(self.name)
+        object.__setattr__(self, "reach", tuple(self.reach))  # JSON knows lists only
+        known, rbf = KERNELS.get(self.name), self.name == "ard-rbf"
         presets = known.presets if known else {self.preset: None}
         check_fields(
             "kernel",
             [
                 ("name", self.name, known is not None, ", ".join(KERNELS)),
                 ("preset", self.preset, self.preset in presets, ", ".join(presets)),
+                ("reach", self.reach, rbf or not self.reach, "none: only with ard-rbf near is alike"),
+                ("reach", self.reach, all(r > 0 for r in self.reach), "positive numbers, one for every head"),
             ],
         )
 
-    def build(self, heads: int, head_width: int) -> Kernel:
-        """The kernel for one layer."""
-        return KERNELS[self.name].preset(self.preset, heads, head_width)
+    def build(self, heads: int, width: int, embedding: EmbeddingConfig) -> tuple[Kernel, Tensor | None]:
+        """The kernel for one layer of heads of this width, and its places where there is a reach."""
+        kernel = KERNELS[self.name].preset(self.preset, heads, width)
+        if not self.reach:
+            return kernel, None
+        check_fields(
+            "kernel",
+            [
+                ("reach", self.reach, len(self.reach) == heads, f"none, or {heads} numbers, one per head"),
+                ("reach", self.reach, bool(embedding.grid), "none: graphs have no places"),
+            ],
+        )
+        return kernel, places(embedding.grid, self.reach, width)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DotProductConfig:
     """Scaled dot-product attention (id `sdp`)."""
 
-    def build(self, width: int, heads: int, dropout: float, max_tokens: int) -> Attention:
+    def build(self, width: int, heads: int, dropout: float, embedding: EmbeddingConfig) -> Attention:
         """The attention of one layer."""
-        del max_tokens
+        del embedding
         return DotProductAttention(width, heads, dropout=dropout)
 
 
@@ -57,11 +80,10 @@ class KernelAttentionConfig:
     kernel: KernelConfig = field(default_factory=KernelConfig)
     tied: bool = True
 
-    def build(self, width: int, heads: int, dropout: float, max_tokens: int) -> Attention:
+    def build(self, width: int, heads: int, dropout: float, embedding: EmbeddingConfig) -> Attention:
         """The attention of one layer."""
-        del max_tokens
-        kernel = self.kernel.build(heads, width // heads)
-        return KernelAttention(width, heads, kernel, tied=self.tied, dropout=dropout)
+        kernel, places = self.kernel.build(heads, width // heads, embedding)
+        return KernelAttention(width, heads, kernel, tied=self.tied, places=places, dropout=dropout)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,16 +118,15 @@ class SgpaConfig:
             ],
         )
 
-    def build(self, width: int, heads: int, dropout: float, max_tokens: int) -> Attention:
+    def build(self, width: int, heads: int, dropout: float, embedding: EmbeddingConfig) -> Attention:
         """The attention of one layer."""
-        kernel = self.kernel.build(heads, width // heads)
-        common = {"whitened": self.whitened, "joint": self.joint, "tied": self.tied}
+        kernel, places = self.kernel.build(heads, width // heads, embedding)
+        common: dict[str, Any] = {"whitened": self.whitened, "joint": self.joint, "tied": self.tied}
+        common |= {"places": places, "dropout": dropout}
         if self.form == "standard":
-            return StandardSgpa(width, heads, kernel, max_tokens=max_tokens, dropout=dropout, **common)
-        common["paths"] = self.paths
-        return FORMS[self.form](
-            width, heads, kernel, num_global=self.num_global, init=self.init, dropout=dropout, **common
-        )
+            return StandardSgpa(width, heads, kernel, max_tokens=embedding.max_tokens, **common)
+        common |= {"paths": self.paths, "num_global": self.num_global, "init": self.init}
+        return FORMS[self.form](width, heads, kernel, **common)
 
 
 AttentionConfig = DotProductConfig | KernelAttentionConfig | SgpaConfig

@@ -49,6 +49,11 @@ class PatchConfig:
         """Patches per image."""
         return (self.image_size // self.patch_size) ** 2
 
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Patches of a column and of a row."""
+        return (self.image_size // self.patch_size,) * 2
+
 
 @dataclass(frozen=True, kw_only=True)
 class TokenConfig:
@@ -70,6 +75,11 @@ class TokenConfig:
             ],
         )
 
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Words are in a line."""
+        return (self.max_tokens,)
+
 
 @dataclass(frozen=True, kw_only=True)
 class GraphConfig:
@@ -88,6 +98,11 @@ class GraphConfig:
                 for name in ("node_types", "edge_types", "identifier_width", "max_tokens")
             ],
         )
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Nodes and edges are nowhere."""
+        return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +126,11 @@ class WordsConfig:
                 ),
             ],
         )
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Words are in a line."""
+        return (self.max_tokens,)
 
 
 EmbeddingConfig = PatchConfig | TokenConfig | GraphConfig | WordsConfig
