@@ -1,5 +1,6 @@
 """Predicting with dropout on."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from sgpa.models import DotProductConfig, ModelConfig, PatchConfig, SgpaConfig, 
 from sgpa.models.modes import evaluating
 from sgpa.noise import Dropout
 from sgpa.optim import OptimConfig
-from sgpa.training import Trainer
+from sgpa.training import Trainer, validate
 
 CONFIG = ModelConfig(
     embedding=PatchConfig(image_size=4, channels=1, patch_size=2), depth=2, heads=2, width=8, outputs=3
@@ -153,11 +154,27 @@ def test_training_is_the_base_s():
     optim = OptimConfig(epochs=20, batch_size=10, lr=1e-2, select_every=5)
     parts = {"config": CONFIG, "optim": optim, "train": data(30, 0), "validation": data(30, 1)}
     method = McDropout()
-    assert method.trains == Mle()
-    model = Trainer(method=method.trains, **parts).fit()
+    assert method.trains is method
+    model = Trainer(method=method, **parts).fit()
     test = data(60, 2)
     found = method.predictor(model).predict(test.inputs)
     assert (found.label == test.targets).float().mean() > 0.85
+    parts["optim"] = replace(optim, select="last")
+    one, other = (Trainer(method=m, **parts).fit().state_dict() for m in (method, Mle()))
+    assert all(torch.equal(one[name], other[name]) for name in other)  # only the choice of an epoch differs
+
+
+def test_the_epoch_is_chosen_with_dropout_on(tmp_path):
+    y = torch.arange(30) % 3
+    data = Dataset(images(30, 0) + (y - 1).view(-1, 1, 1, 1), y)
+    method = McDropout(samples=3)
+    parts = {"config": CONFIG, "train": data, "validation": data, "directory": tmp_path}
+    model = Trainer(method=method, optim=OptimConfig(epochs=1, batch_size=10), **parts).fit()
+    (line,) = (tmp_path / "log.jsonl").read_text().splitlines()
+    assert json.loads(line)["validation"] == validate(method.predictor(model), data)
+    assert json.loads(line)["validation"] != validate(model, data)
+    with pytest.raises(ConfigError, match=r"mcd: dropout=0.0 \(allowed: above 0"):
+        method.build(replace(CONFIG, dropout=0.0))
 
 
 def test_sgpa_can_leave_its_dropout_on():

@@ -201,4 +201,6 @@ def test_compiled_steps_of_several_lengths_are_near_the_plain_ones(kind, name, c
     assert len(stepper.recordings) == 1
     assert "slower" not in caplog.text
     for (label, a), b in zip(ours.model.named_parameters(), plain.model.parameters(), strict=True):
-        assert (a - b).abs().max() < 2e-3, label  # six steps of 1e-3, products with weights in TF32
+        error = (a - b).detach().abs()  # products with weights in TF32; Adam's steps of 1e-3 have a sign,
+        assert error.median() < 1e-4, label  # which rounding may turn where a gradient is nearly zero
+        assert error.max() < 6e-3, label  # half of what six steps could do

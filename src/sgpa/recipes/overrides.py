@@ -90,7 +90,11 @@ def _as(value: Any, wanted: Any) -> Any:  # noqa: PLR0911
 
 
 def _number(item: Any) -> Any:
-    return int(item) if isinstance(item, str) and item.strip().isdigit() else item
+    """An item of a list as the number it spells, if it does."""
+    try:
+        return json.loads(item) if isinstance(item, str) else item
+    except json.JSONDecodeError:
+        return item
 
 
 def _words(wanted: Any) -> str:

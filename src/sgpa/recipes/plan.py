@@ -63,18 +63,19 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
     plans: dict[str, tuple[Method, tuple[Training, ...]]] = {
         "mle": (point, (mle,)),
         "ts": (replace(recipe.ts, base=point), (mle,)),
-        "mcd": (replace(recipe.mcd, base=point), (mle,)),
         "kflla": (replace(recipe.kflla, base=point), (mle,)),
         "de": (Ensemble(id="de", base=point, size=size), (mle,)),
         "sgpa": (sgpa, sparse),
-        "sgpae": (Ensemble(id="sgpae", base=sgpa, size=size), sparse),
+        "sgpae": (Ensemble(id="sgpae", base=replace(sgpa, drops=recipe.members_drop), size=size), sparse),
     }
     if method in plans:
         return Plan(plans[method][0], attention, plans[method][1])
-    own: Method = (
-        replace(recipe.mfvi, attention=kind) if method == "mfvi" else replace(recipe.sngp, attention=kind)
-    )
-    return Plan(own, attention, (Training(method, own, recipe.optim),))
+    own: dict[str, Method] = {
+        "mcd": replace(recipe.mcd, base=point),
+        "mfvi": replace(recipe.mfvi, attention=kind),
+        "sngp": replace(recipe.sngp, attention=kind),
+    }
+    return Plan(own[method], attention, (Training(method, own[method], recipe.optim),))
 
 
 def plans(recipe: Recipe, methods: tuple[str, ...] = (), attentions: tuple[str, ...] = ()) -> list[Plan]:

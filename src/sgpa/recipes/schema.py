@@ -19,6 +19,7 @@ class Recipe:
     All methods train with `optim` but SGPA, which starts from a model trained by maximum likelihood with
     `warm` and goes on with `after`. `kernel` is the base kernel of kernel attention and of SGPA. `methods`
     are those the task has a row for; ensembles have `ensemble` members, and there are `ensembles` of them.
+    `members_drop` leaves dropout on when members of an SGPA ensemble predict: as a rule they differ enough.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Recipe:
     sgpa: Sgpa = field(default_factory=Sgpa)
     ensemble: int = 5
     ensembles: int = 1
+    members_drop: bool = False
     seeds: int = 5
     methods: tuple[str, ...] = tuple(CATALOGUE)
     examination: Examination = field(default_factory=Examination)
