@@ -1,7 +1,7 @@
 """The demo: few digits, a small vision Transformer, every method with an equal number of epochs."""
 
 from sgpa.methods import Sgpa
-from sgpa.models import ModelConfig, PatchConfig, SgpaConfig
+from sgpa.models import KernelConfig, ModelConfig, PatchConfig, SgpaConfig
 from sgpa.objectives import KlWeights
 from sgpa.optim import OptimConfig
 from sgpa.recipes.schema import Recipe
@@ -18,10 +18,11 @@ DIGITS = Recipe(
         dropout=0.1,
         outputs=10,
     ),
-    optim=OptimConfig(epochs=150, batch_size=50, lr=3e-3, select="nll"),
-    warm=OptimConfig(epochs=60, batch_size=50, lr=3e-3, select="nll"),
-    after=OptimConfig(epochs=90, batch_size=50, lr=3e-3, select="nll"),
-    sgpa=Sgpa(attention=SgpaConfig(num_global=8), kl=KlWeights(g="1/N", a="1/N")),
+    kernel=KernelConfig(reach=(1.0, 1.0, 2.0, 3.0)),
+    optim=OptimConfig(epochs=150, batch_size=50, lr=3e-3, weight_decay=0.3, select="nll"),
+    warm=OptimConfig(epochs=60, batch_size=50, lr=3e-3, weight_decay=0.3, select="nll"),
+    after=OptimConfig(epochs=90, batch_size=50, lr=3e-3, weight_decay=0.3, select="nll"),
+    sgpa=Sgpa(attention=SgpaConfig(num_global=8), kl=KlWeights(g="1/N", a=3e-4)),
     ensemble=3,
     ensembles=3,
     seeds=3,
