@@ -76,6 +76,9 @@ def test_texts_can_be_compared_with_a_point_model(reviews, tmp_path):
     assert command("evaluate", out).code == 0
     assert json.loads(command("evaluate", out, "--again", "--json").out) == records
     assert command("predict", out, reviews, "--text", "a good film").code == 0
+    assert command("export", out, out.parent / "model").code == 0
+    ask = ("--text", "a good film", "--json")
+    assert command("predict", out.parent / "model", *ask).out == command("predict", out, *ask).out
     before = (out / "results.json").read_bytes()
     with reviews.open("a", encoding="utf-8") as file:
         file.write("another good film,pos\n")

@@ -116,6 +116,13 @@ def test_a_config_saved_before_there_were_places_has_none():
     assert from_json(saved).attention.kernel.reach == ()
 
 
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_reach_is_dealt_out_to_the_heads(heads):
+    model = Transformer(replace(CONFIG, heads=heads))
+    corner = model.gp_layers[0].attention.places[0]  # [H, D]
+    assert corner[:, 0].tolist() == [-1.0, -0.5, -1.0, -0.5][:heads]
+
+
 def test_words_are_in_a_line_and_graphs_nowhere():
     words = WordsConfig(vocabulary=9, features=4, max_tokens=7)
     model = Transformer(replace(CONFIG, embedding=words))
@@ -137,8 +144,6 @@ def test_a_reach_that_makes_no_sense_is_refused(options, words):
 
 
 def test_places_must_fit_the_layer_and_its_tokens():
-    with pytest.raises(ConfigError, match="2 numbers, one per head"):
-        Transformer(replace(CONFIG, attention=KernelAttentionConfig(kernel=KernelConfig(reach=(1.0,)))))
     with pytest.raises(ConfigError, match=r"places are for \(heads, width\) = \(1, 4\)"):
         make(KernelAttention, ArdRbfKernel, places=WHERE[:, :1])
     with pytest.raises(ConfigError, match="1 to 2 sides"):

@@ -18,7 +18,7 @@ from sgpa.models.elmo import ElmoConfig, ElmoModel
 from sgpa.predicting import Trained
 from sgpa.readers import ImageReader, MoleculeReader, Rows, TextReader, WordReader
 from sgpa.recipes import plan, plans
-from sgpa.runner import Place, benchmark, open_cell, open_trained, prepare, train
+from sgpa.runner import Place, benchmark, export, open_cell, open_trained, prepare, train
 from sgpa.types import Classification, Regression
 from terminal import sgpa
 
@@ -49,6 +49,33 @@ def photos(tmp_path):
     colour = Image.fromarray(pixels[0]).resize((40, 64)).convert("RGB")
     colour.save(folder / "more" / "colour.jpg")
     return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", CATALOGUE)
+def test_an_exported_cell_predicts_the_same(cells, tmp_path, method):
+    cell, inputs = cells / f"kernel-{method}-0", digits.load().test.inputs[:5]
+    copy = export(cell, tmp_path / "models" / method)
+    moved = shutil.move(tmp_path / "models", tmp_path / "elsewhere") / method / "cells" / copy.name
+    expected, found = (open_trained(folder) for folder in (cell, moved))
+    assert found.reader == expected.reader
+    assert found.threshold == expected.threshold
+    one, other = (t.predictor.predict(inputs).probabilities for t in (expected, found))
+    assert torch.equal(one, other)
+    kept = {file.name for file in (tmp_path / "elsewhere").rglob("*") if file.is_file()}
+    assert not kept & {"checkpoint.safetensors", "best.safetensors", "log.jsonl", "results.json"}
+
+
+def test_a_model_is_exported_from_the_command_line(cells, photos, tmp_path):
+    cell, model = cells / "kernel-sgpa-0", tmp_path / "model"
+    outcome = sgpa("export", cell, model)
+    assert outcome.code == 0
+    assert f"Next: sgpa predict {model}" in " ".join(outcome.out.split())
+    answers = [json.loads(sgpa("predict", run, photos, "--json").out) for run in (cell, model)]
+    assert answers[0] == answers[1]
+    assert "is not empty" in sgpa("export", cell, model).complaint
+    assert "folder of several runs" in sgpa("export", cells.parent, tmp_path / "all").complaint
+    assert "is not a folder" in sgpa("export", tmp_path / "nothing", tmp_path / "x").complaint
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ def test_every_recipe_trains_two_steps_and_is_examined(tmp_path, data, name):
 @pytest.mark.parametrize("name", ["imdb", "cola", "zinc", "cifar10"])
 def test_all_methods_of_a_task_run_with_both_attentions(tmp_path, data, name):
     small = ["model.depth=1", "model.width=16", "model.heads=2", "sgpa.attention.num_global=3"]
-    small += ["sngp.head.features=8", "kernel.reach=[]"]
+    small.append("sngp.head.features=8")
     place = Place.of(name, tmp_path, [*settings(name, data), *small], data_dir=data)
     rows = plans(place.recipe, attentions=("kernel", "sdp"))
     outcome = benchmark(place, rows, seeds=1)

@@ -39,6 +39,7 @@ def evaluate(
 
     A run of a recipe is also tested on shifted and on foreign data, as the recipe says.
     """
+    run = one_run(run)
     about = about_run(run)
     from sgpa import own
     from sgpa.runner import assess, cell_of
@@ -96,6 +97,7 @@ def predict(
     An answer is not to be trusted when its entropy (for numbers, its variance) is above a limit that 95 % of
     the right answers on held-out data stayed below.
     """
+    run = one_run(run)
     about = about_run(run)
     from sgpa import own
     from sgpa.predicting import write_csv
@@ -120,6 +122,28 @@ def predict(
     _show(answers, opened)
     if out is not None:
         typer.echo(f"Answers: {out}")
+
+
+@runs_app.command(epilog="Example: sgpa export runs/cifar10/cells/kernel-sgpa-0 models/cifar10")
+def export(
+    run: Run,
+    folder: Annotated[Path, typer.Argument(help="A new folder.", show_default=False, file_okay=False)],
+) -> None:
+    """Copy what `sgpa predict` needs of a finished run, and no more, into a folder to carry elsewhere."""
+    run = one_run(run)
+    about = about_run(run)
+    from sgpa import own, runner
+
+    (runner.export if "method" in about else own.export)(run, folder)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    typer.echo(f"Model: {folder} ({size / 1e6:.1f} MB)")
+    typer.echo(f"Next: sgpa predict {folder} ...")
+
+
+def one_run(run: Path) -> Path:
+    """The run that is meant: the only one of a folder of runs, or what was named."""
+    cells = [cell.parent for cell in (run / "cells").glob("*/run.json")]
+    return cells[0] if len(cells) == 1 and (run / "recipe.json").exists() else run
 
 
 def about_run(run: Path) -> dict[str, Any]:

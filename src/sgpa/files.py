@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sgpa.errors import CheckpointError
+from sgpa.errors import CheckpointError, InputError
 
 
 def write_text(path: Path, text: str) -> None:
@@ -65,3 +66,12 @@ def _plain(data: Any) -> Any:
     if isinstance(data, list | tuple):
         return [_plain(value) for value in data]
     return data
+
+
+def copy_all(pairs: list[tuple[Path, Path]], folder: Path) -> None:
+    """Copy files into a folder that is new, or nothing."""
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} is not empty; name a new folder")
+    for source, target in pairs:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)

@@ -18,7 +18,7 @@ from sgpa.data.text import MAX_TOKENS, encode, pad_id, train_tokenizer
 from sgpa.data.text_files import read_texts
 from sgpa.errors import CheckpointError, InputError
 from sgpa.evaluation import Results, Subject, evaluate
-from sgpa.files import read_json, write_json
+from sgpa.files import copy_all, read_json, write_json
 from sgpa.fitting import RUNS, Fit
 from sgpa.logs import history, seconds
 from sgpa.models import (
@@ -77,6 +77,7 @@ def images(path: Path, size: int = 32, seed: int = 0) -> Task:
     embedding = PatchConfig(
         image_size=size, patch_size=patch_for(size), mean=tuple(mean.tolist()), std=tuple(std.tolist())
     )
+    attention = SgpaConfig(kernel=KernelConfig(reach=(1.0, 1.0, 2.0, 3.0)))
     data = Dataset(pixels, labels)
     return Task(
         kind="images",
@@ -85,7 +86,7 @@ def images(path: Path, size: int = 32, seed: int = 0) -> Task:
         train=data[train],
         test=data[test],
         config=ModelConfig(
-            embedding=embedding, attention=SgpaConfig(), depth=5, heads=4, width=128, outputs=len(classes)
+            embedding=embedding, attention=attention, depth=5, heads=4, width=128, outputs=len(classes)
         ),
         reader=ImageReader(size=size),
         classes=tuple(classes),
@@ -252,6 +253,15 @@ def open_trained(directory: Path, *, device: str = "cpu") -> Trained:
     about, folder = read_json(directory / "run.json"), model_dir(directory)
     limit = saved_limit(about["threshold"])
     return Trained(_model(folder, device), readers.load(folder), limit, tuple(about["classes"]))
+
+
+def export(directory: Path, folder: Path) -> Path:
+    """Copy what predictions need of a finished run; returns the copy."""
+    model = model_dir(directory)
+    pairs = [(directory / "run.json", folder / "run.json")]
+    pairs += [(file, model_dir(folder) / file.name) for file in sorted(model.iterdir())]
+    copy_all(pairs, folder)
+    return folder
 
 
 def model_dir(directory: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from sgpa.runner.benchmark import Outcome, benchmark
 from sgpa.runner.cells import Ready, assess, cell_of, open_cell, open_trained, prepare, train
+from sgpa.runner.export import export
 from sgpa.runner.jobs import Failure, Job, run_jobs
 from sgpa.runner.place import Place
 
@@ -14,6 +15,7 @@ __all__ = [
     "assess",
     "benchmark",
     "cell_of",
+    "export",
     "open_cell",
     "open_trained",
     "prepare",

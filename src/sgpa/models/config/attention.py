@@ -26,8 +26,8 @@ FORMS = {"orthogonal": OrthogonalSgpa, "cheng-boots": ChengBootsSgpa}
 class KernelConfig:
     """A base kernel and its initial values (`Kernel.preset`).
 
-    `reach`, a number of cells for every head, lets keys carry their place in the grid of patches, or in the
-    line of words (`attention/places.py`); without it a kernel compares what tokens show alone.
+    `reach`, numbers of cells that are dealt out to the heads, lets keys carry their place in the grid of
+    patches, or in the line of words (`attention/places.py`); without it a kernel compares what tokens show.
     """
 
     name: str = "ard-rbf"
@@ -44,7 +44,7 @@ class KernelConfig:
                 ("name", self.name, known is not None, ", ".join(KERNELS)),
                 ("preset", self.preset, self.preset in presets, ", ".join(presets)),
                 ("reach", self.reach, rbf or not self.reach, "none: only with ard-rbf near is alike"),
-                ("reach", self.reach, all(r > 0 for r in self.reach), "positive numbers, one for every head"),
+                ("reach", self.reach, all(r > 0 for r in self.reach), "positive numbers"),
             ],
         )
 
@@ -53,14 +53,9 @@ class KernelConfig:
         kernel = KERNELS[self.name].preset(self.preset, heads, width)
         if not self.reach:
             return kernel, None
-        check_fields(
-            "kernel",
-            [
-                ("reach", self.reach, len(self.reach) == heads, f"none, or {heads} numbers, one per head"),
-                ("reach", self.reach, bool(embedding.grid), "none: graphs have no places"),
-            ],
-        )
-        return kernel, places(embedding.grid, self.reach, width)
+        check_fields("kernel", [("reach", self.reach, bool(embedding.grid), "none: graphs have no places")])
+        dealt = [self.reach[h % len(self.reach)] for h in range(heads)]
+        return kernel, places(embedding.grid, dealt, width)
 
 
 @dataclass(frozen=True, kw_only=True)
