@@ -1,0 +1,32 @@
+"""Models that are kept beside the code are those whose numbers are kept."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from sgpa import metrics
+from sgpa.runner import open_cell, open_trained
+
+ROOT = Path(__file__).parent.parent
+
+
+def kept(results, **wanted):
+    with (ROOT / "docs" / "results" / results / "results.csv").open(encoding="utf-8") as file:
+        rows = [r for r in csv.DictReader(file) if all(r[k] == v for k, v in wanted.items())]
+    return {r["metric"]: float(r["value"]) for r in rows}
+
+
+def test_the_digits_model_is_the_one_of_the_results():
+    cell = ROOT / "models" / "digits" / "cells" / "kernel-sgpa-0"
+    trained = open_trained(cell)
+    test = open_cell(cell).task.splits.test
+    p = trained.predictor.predict(test.inputs).probabilities.double()
+    expected = kept("digits", method="sgpa", seed="0", evaluation="in-distribution")
+    assert metrics.accuracy(p, test.targets) == pytest.approx(expected["accuracy"], abs=0.003)
+    assert metrics.nll(p, test.targets) == pytest.approx(expected["nll"], abs=0.003)
+    assert trained.classes == tuple("0123456789")
+
+
+def test_kept_models_are_small():
+    assert sum(file.stat().st_size for file in (ROOT / "models").rglob("*") if file.is_file()) < 8e6
