@@ -42,10 +42,12 @@ class Mlp(nn.Module):
 class Attention(nn.Module):
     """Orthogonally decoupled SGPA (eq:odsvgp) with an ARD-RBF kernel."""
 
-    def __init__(self, width: int, heads: int, num_global: int, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, num_global: int, dropout: float, cells: int) -> None:
         super().__init__()
         H, M, D = heads, num_global, width // heads
         self.heads = heads
+        self.places = nn.Parameter(torch.zeros(cells, H, D)) if cells else None
+        self.places_g = nn.Parameter(torch.zeros(H, M, D)) if cells else None
         self.W_v, self.W_o = nn.Linear(width, width, bias=False), nn.Linear(width, width)
         self.W_qk = nn.Linear(width, width, bias=False)
         self.kernel = nn.ParameterDict({"log_variance": torch.zeros(H), "log_lengthscale": torch.zeros(H, D)})
@@ -55,9 +57,7 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def gram(self, x: Tensor, y: Tensor) -> Tensor:
-        """σ² exp(-½ |x - y|² / ℓ²), [..., H, T, U]."""
-        scale = self.kernel["log_lengthscale"].to(x.dtype).exp().unsqueeze(-2)  # [H, 1, D]
-        x, y = x / scale, y / scale
+        """σ² exp(-½ |x - y|²) of points that are divided by ℓ, [..., H, T, U]."""
         squares = x.square().sum(-1, keepdim=True) + y.square().sum(-1).unsqueeze(-2) - 2 * x @ y.mT
         variance = self.kernel["log_variance"].to(x.dtype).exp().view(-1, 1, 1)
         return variance * (-0.5 * squares.clamp_min(0)).exp()
@@ -67,6 +67,10 @@ class Attention(nn.Module):
         q = self.W_qk(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, H, T, D]
         v = self.W_v(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, H, T, V]
         k_g = G_Z @ self.W_qk.weight.unflatten(0, (self.heads, -1)).mT  # [H, M, D]
+        scale = self.kernel["log_lengthscale"].exp().unsqueeze(-2)  # [H, 1, D]
+        q, k_g = q / scale, k_g / scale
+        if self.places is not None and self.places_g is not None:
+            q, k_g = q + self.places.transpose(0, 1), k_g + self.places_g
         K_gg = self.gram(k_g.double(), k_g.double())  # [H, M, M]
         jitter = JITTERS[0] * K_gg.diagonal(dim1=-2, dim2=-1)
         L = torch.linalg.cholesky(K_gg + torch.diag_embed(jitter)).to(x.dtype)
@@ -91,7 +95,8 @@ class Layer(nn.Module):
     def __init__(self, config: ModelConfig, attention: SgpaConfig, mlp: Mlp | None) -> None:
         super().__init__()
         self.mlp, self.norm = mlp, nn.LayerNorm(config.width)
-        self.attention = Attention(config.width, config.heads, attention.num_global, config.dropout)
+        cells = config.embedding.max_tokens if attention.kernel.reach else 0
+        self.attention = Attention(config.width, config.heads, attention.num_global, config.dropout, cells)
 
     def forward(self, f: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[B, T, E] -> [B, T, E], KL_g, KL_a."""
@@ -115,6 +120,7 @@ class Obvious(nn.Module):
         mlps = [None, *(Mlp(c.width, c.dropout) for _ in range(c.depth - 1))]
         self.layers = nn.ModuleList(Layer(c, attention, mlp) for mlp in mlps)
         self.mlp, self.norm = Mlp(c.width, c.dropout), nn.LayerNorm(c.width)
+        self.pool = nn.Linear(c.width, 1) if c.pooling == "sequence" else None
         self.head = nn.Linear(c.width, c.outputs)
         reference = next(model.parameters())
         self.to(reference.device, reference.dtype).load_state_dict(model.state_dict())
@@ -126,7 +132,9 @@ class Obvious(nn.Module):
         for layer in self.layers:
             f, g, a = layer(f)
             kl_g, kl_a = kl_g + g, kl_a + a.mean()
-        return self.head(self.norm(self.mlp(f)).mean(1)), kl_g, kl_a
+        x = self.norm(self.mlp(f))
+        pooled = x.mean(1) if self.pool is None else (self.pool(x).softmax(1) * x).sum(1)
+        return self.head(pooled), kl_g, kl_a
 
     def loss(self, batch: Batch, method: Sgpa, progress: Progress) -> Tensor:
         """The negative ELBO."""

@@ -14,7 +14,7 @@ from benchmarks.speed_targets import Speed
 from sgpa import bench, logs, training
 from sgpa.fused import TRITON
 from sgpa.methods import Sgpa
-from sgpa.models import ModelConfig, PatchConfig, SgpaConfig
+from sgpa.models import KernelConfig, ModelConfig, PatchConfig, SgpaConfig
 from sgpa.objectives import Progress
 from sgpa.recipes import find
 from sgpa.types import Batch
@@ -26,8 +26,9 @@ CONFIG = ModelConfig(
     width=16,
     outputs=4,
     dropout=0.0,
+    pooling="sequence",
 )
-METHOD = Sgpa(attention=SgpaConfig(num_global=5, init="paper"))
+METHOD = Sgpa(attention=SgpaConfig(num_global=5, init="paper", kernel=KernelConfig(reach=(1.0, 2.0))))
 
 
 def both(dtype):

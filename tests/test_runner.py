@@ -14,7 +14,9 @@ import pytest
 
 from sgpa.errors import CheckpointError, ConfigError, NumericalError
 from sgpa.files import read_json, write_json
-from sgpa.recipes import plan, plans
+from sgpa.models import KernelConfig
+from sgpa.recipes import RECIPES, plan, plans
+from sgpa.recipes.demo import DIGITS
 from sgpa.runner import Job, Place, benchmark, cells, run_jobs
 from sgpa.runner.benchmark import jobs_of
 from sgpa.runner.jobs import Here
@@ -301,12 +303,29 @@ def test_a_folder_from_before_an_option_existed_goes_on_with_its_default(tmp_pat
     del saved["values"]["sgpa"]["drops"], saved["values"]["sgpa"]["attention"]["paths"]
     del saved["values"]["optim"]["weight_decay"]
     write_json(file, saved)
-    assert Place.at(tmp_path).recipe == place_of(tmp_path).recipe
+    ours = place_of(tmp_path, "optim.weight_decay=0")
+    assert Place.at(tmp_path).recipe == ours.recipe
+    ours.claim()
     with pytest.raises(CheckpointError, match=r"sgpa\.drops is False there and True now"):
-        place_of(tmp_path, "sgpa.drops=true").claim()
+        place_of(tmp_path, "optim.weight_decay=0", "sgpa.drops=true").claim()
     saved["values"]["sgpa"]["forgotten"] = 3
     write_json(file, saved)
     with pytest.raises(CheckpointError, match=r"sgpa\.forgotten is 3 there and None now"):
+        Place.at(tmp_path)
+
+
+def test_a_folder_opens_as_it_was_made_though_the_recipe_has_changed_since(tmp_path, monkeypatch):
+    place = place_of(tmp_path)
+    place.claim()
+    now = replace(DIGITS, kernel=KernelConfig(), optim=replace(DIGITS.optim, lr=0.5))
+    monkeypatch.setitem(RECIPES, "digits", now)
+    assert Place.at(tmp_path).recipe == place.recipe
+    with pytest.raises(CheckpointError, match=r"kernel\.reach is .* there and \[\] now"):
+        place_of(tmp_path).claim()
+    saved = read_json(tmp_path / "recipe.json")
+    saved["values"]["optim"]["kind"] = "Another"
+    write_json(tmp_path / "recipe.json", saved)
+    with pytest.raises(CheckpointError, match="speaks of a Another"):
         Place.at(tmp_path)
 
 

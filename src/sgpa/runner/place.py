@@ -38,7 +38,10 @@ class Place:
         if not file.exists():
             raise CheckpointError(f"{directory} holds no recipe.json: it is not a folder of runs")
         saved = read_json(file)
-        place = Place.of(saved["recipe"], directory, saved["set"], **options)
+        now = changed(find(saved["recipe"]), saved["set"])
+        values = {name: v for name, v in completed(saved["values"], now).items() if name not in FREE}
+        recipe = restored(values, now)
+        place = Place(recipe, directory, tuple(saved["set"]), **options)
         place.claim()
         return place
 
@@ -105,6 +108,16 @@ def completed(saved: Any, config: Any) -> Any:
     known = {name: completed(value, getattr(config, name, None)) for name, value in saved.items()}
     later = [f for f in fields(config) if f.name not in saved and f.default is not MISSING]
     return known | {f.name: plain(f.default) for f in later}
+
+
+def restored(saved: Any, config: Any) -> Any:
+    """The config that was saved, whatever the recipe of its name has come to be since."""
+    if not isinstance(saved, dict):
+        return tuple(saved) if isinstance(saved, list) else saved
+    if not is_dataclass(config) or isinstance(config, type) or saved.get("kind") != type(config).__name__:
+        raise CheckpointError(f"recipe.json speaks of a {saved.get('kind')}, which has no place there now")
+    parts = {f.name: getattr(config, f.name) for f in fields(config)}
+    return type(config)(**{name: restored(saved.get(name, part), part) for name, part in parts.items()})
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
