@@ -18,7 +18,7 @@ from sgpa import provenance, training
 from sgpa.recipes import plans
 from sgpa.runner import Place, benchmark
 
-METHODS = ("mle", "sgpa", "mcd")
+METHODS = ("mle", "sgpa", "ts")
 TINY = [
     *("optim.epochs=12", "warm.epochs=8", "after.epochs=8", "task.train=100"),
     *("optim.select_every=4", "warm.select_every=4", "after.select_every=4"),
