@@ -203,4 +203,4 @@ def test_compiled_steps_of_several_lengths_are_near_the_plain_ones(kind, name, c
     for (label, a), b in zip(ours.model.named_parameters(), plain.model.parameters(), strict=True):
         error = (a - b).detach().abs()  # products with weights in TF32; Adam's steps of 1e-3 have a sign,
         assert error.median() < 1e-4, label  # which rounding may turn where a gradient is nearly zero
-        assert error.max() < 6e-3, label  # half of what six steps could do
+        assert error.max() < 2.5e-3, label  # once

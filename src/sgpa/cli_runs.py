@@ -39,8 +39,7 @@ def evaluate(
 
     A run of a recipe is also tested on shifted and on foreign data, as the recipe says.
     """
-    run = one_run(run)
-    about = about_run(run)
+    run, about = finished_run(run)
     from sgpa import own
     from sgpa.runner import assess, cell_of
     from sgpa.runner.saved import saved_results
@@ -97,8 +96,7 @@ def predict(
     An answer is not to be trusted when its entropy (for numbers, its variance) is above a limit that 95 % of
     the right answers on held-out data stayed below.
     """
-    run = one_run(run)
-    about = about_run(run)
+    run, about = finished_run(run)
     from sgpa import own
     from sgpa.predicting import write_csv
     from sgpa.runner import open_trained
@@ -130,8 +128,7 @@ def export(
     folder: Annotated[Path, typer.Argument(help="A new folder.", show_default=False, file_okay=False)],
 ) -> None:
     """Copy what `sgpa predict` needs of a finished run, and no more, into a folder to carry elsewhere."""
-    run = one_run(run)
-    about = about_run(run)
+    run, about = finished_run(run)
     from sgpa import own, runner
 
     (runner.export if "method" in about else own.export)(run, folder)
@@ -140,16 +137,17 @@ def export(
     typer.echo(f"Next: sgpa predict {folder} ...")
 
 
-def one_run(run: Path) -> Path:
-    """The run that is meant: the only one of a folder of runs, or what was named."""
-    cells = [cell.parent for cell in (run / "cells").glob("*/run.json")]
-    return cells[0] if len(cells) == 1 and (run / "recipe.json").exists() else run
+def finished_run(run: Path) -> tuple[Path, dict[str, Any]]:
+    """The run that is meant and what it says about itself; an error that helps where there is none.
 
-
-def about_run(run: Path) -> dict[str, Any]:
-    """What a finished run says about itself; an error that helps where there is none."""
+    It is what was named, or the only one of a folder of runs.
+    """
     import json
 
+    several = (run / "recipe.json").exists()
+    cells = sorted(file.parent for file in (run / "cells").glob("*/run.json")) if several else []
+    if len(cells) == 1:
+        return finished_run(cells[0])
     file = run / "run.json"
     if file.is_file():
         try:
@@ -157,14 +155,15 @@ def about_run(run: Path) -> dict[str, Any]:
         except ValueError:
             found = None
         if isinstance(found, dict) and "threshold" in found:
-            return found
+            return run, found
         raise CheckpointError(f"{file} does not describe a run; it was damaged or made by something else")
     if not run.is_dir():
         raise CheckpointError(f"{run} is not a folder; name the folder of a run, such as runs/photos")
-    if (run / "recipe.json").exists():
-        cells = sorted(str(cell.parent) for cell in (run / "cells").glob("*/run.json"))
+    if several:
         told = (
-            f"name one: {', '.join(cells)}" if cells else "none is finished yet: train one with `sgpa train`"
+            f"name one: {', '.join(map(str, cells))}"
+            if cells
+            else "none is finished yet: train one with `sgpa train`"
         )
         raise CheckpointError(f"{run} is a folder of several runs; {told}")
     raise CheckpointError(

@@ -154,8 +154,7 @@ def open_trained(directory: Path, *, device: str = "cpu") -> Trained:
     place, plan, seed = cell_of(directory, device=device)
     method, predictors = plan.method, []
     for member in plan.members(seed):
-        folder = place.folder(plan, plan.trainings[-1], member) / "model"
-        model = Transformer.from_pretrained(folder).to(device)
+        model = Transformer.from_pretrained(place.model_folder(plan, member)).to(device)
         saved = read_tensors(directory / f"calibrated-{member}.safetensors")[0]
         predictors.append(method.predictor(model, {name: value.to(device) for name, value in saved.items()}))
     predictor = method.combine(predictors)

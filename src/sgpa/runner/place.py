@@ -72,6 +72,10 @@ class Place:
         """Where a training is."""
         return self.directory / "trainings" / f"{plan.attention}-{training.name}-{seed}"
 
+    def model_folder(self, plan: Plan, seed: int) -> Path:
+        """Where the model is that a plan predicts with."""
+        return self.folder(plan, plan.trainings[-1], seed) / "model"
+
     def cell(self, plan: Plan, seed: int) -> Path:
         """Where the results of a method and a seed are."""
         return self.directory / "cells" / f"{plan.name}-{seed}"
