@@ -9,6 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from sgpa.data import Dataset, Splits
+from sgpa.data.corruptions.ready import ReadyMade
 from sgpa.evaluation import Outside
 from sgpa.models.config.embedding import EmbeddingConfig
 from sgpa.readers import Reader
@@ -36,7 +37,8 @@ class Task:
     shifts: Mapping[str, Callable[[], Dataset]] = field(default_factory=dict)
     outside: Mapping[str, Callable[[], Outside]] = field(default_factory=dict)
     examples: Callable[[], list[Example]] | None = None
-    corrupted: bool = False  # whether the test images are also to be corrupted in all of CIFAR-C's ways
+    # where the test images are also to be corrupted in all of CIFAR-C's ways: what is ready-made of that
+    corrupted: Callable[[], ReadyMade | None] | None = None
     note: str = ""  # to be shown wherever a number of this task is shown
 
     @property

@@ -66,7 +66,7 @@ def examine(
     foreign = {name: _some(make(), how.foreign_rows) for name, make in task.outside.items()}
     shifts = {name: _first(make, how.rows) for name, make in task.shifts.items()}
     results = evaluate(predictor, subject, test, shifts=shifts, outside=foreign)
-    if task.corrupted and how.corruptions and how.severities:
+    if task.corrupted is not None and how.corruptions and how.severities:
         images = test.inputs
         assert isinstance(images, Tensor)
         found = evaluate_corruptions(
@@ -76,6 +76,7 @@ def examine(
             test.targets,
             types=how.corruptions,
             severities=how.severities,
+            ready_made=task.corrupted(),
             tell=tell,
         )
         results.records += found.records

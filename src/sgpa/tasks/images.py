@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from sgpa.data import Dataset, digits
+from sgpa.data.corruptions import ready
 from sgpa.data.vision import OUTSIDE, PAPER_OUTSIDE_ROWS, SIZE, cifar, outside
 from sgpa.errors import check_fields
 from sgpa.evaluation import Outside
@@ -112,7 +113,8 @@ class CifarConfig:
         foreign = {name.replace("_", ""): partial(_foreign, name, data_dir) for name in OUTSIDE[self.name]}
         names = CIFAR10 if self.name == "cifar10" else tuple(CIFAR100)
         reader = ImageReader(size=SIZE)
-        return Task(splits, class_names=names, reader=reader, outside=foreign, corrupted=True)
+        corrupted = partial(ready.find, self.name, splits.test.inputs, data_dir)
+        return Task(splits, class_names=names, reader=reader, outside=foreign, corrupted=corrupted)
 
 
 def _foreign(name: str, data_dir: Path | None) -> Outside:
