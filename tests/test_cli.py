@@ -168,6 +168,8 @@ def test_members_of_an_ensemble_are_trained_and_read(copy):
         (["train", "zinc", "--method", "ts"], "ts predicts classes, and zinc asks for numbers"),
         (["train", "imdb", "--method", "de"], "a vocabulary of its own"),
         (["train", "cifar10", "--data-dir", "nowhere"], "no train files in nowhere"),
+        (["data", "corrupt", "svhn"], "'svhn' has no corrupted set; choose cifar10 or cifar100"),
+        (["data", "corrupt", "cifar10", "--data-dir", "nowhere"], "no test files in nowhere"),
         (["benchmark", "cifar"], "unknown recipe 'cifar'; did you mean"),
         (["benchmark", "digits", "--methods", "mle,foo"], "unknown method 'foo'"),
         (["benchmark", "digits", "--methods", "sgpa", "--attentions", "sdp"], "nothing to run"),

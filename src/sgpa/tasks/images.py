@@ -113,7 +113,9 @@ class CifarConfig:
         foreign = {name.replace("_", ""): partial(_foreign, name, data_dir) for name in OUTSIDE[self.name]}
         names = CIFAR10 if self.name == "cifar10" else tuple(CIFAR100)
         reader = ImageReader(size=SIZE)
-        corrupted = partial(ready.find, self.name, splits.test.inputs, data_dir)
+        images = splits.test.inputs
+        assert isinstance(images, Tensor)
+        corrupted = partial(ready.find, self.name, images, data_dir)
         return Task(splits, class_names=names, reader=reader, outside=foreign, corrupted=corrupted)
 
 

@@ -1,8 +1,8 @@
 """Corrupted test sets on disk: the published files where the user has them, or files made here once.
 
-Both lie in a data dir as `<folder>/<type>.npy`, uint8 [5 N, 32, 32, 3], all of severity 1 first: the published
-ones in `CIFAR-10-C` or `cifar10-c`, those that `make` wrote in `cifar10-c-regenerated`, beside a note that
-says of which images and with which random numbers.
+Both lie in a data dir as `<folder>/<type>.npy`, uint8 [5 N, 32, 32, 3], all of severity 1 first: the
+published ones in `CIFAR-10-C` or `cifar10-c`, those that `make` wrote in `cifar10-c-regenerated`, beside a
+note that says of which images and with which random numbers.
 """
 
 import hashlib
@@ -44,9 +44,9 @@ class ReadyMade:
 def find(name: str, images: Tensor, data_dir: Path | None = None) -> ReadyMade | None:
     """What there is for the test images [N, 3, 32, 32] of a set; published files come first."""
     for root in roots(data_dir):
-        for folder in PUBLISHED.get(name, ()):
-            if any((root / folder).glob("*.npy")):
-                return ReadyMade(root / folder, len(images), regenerated=False)
+        for published in PUBLISHED.get(name, ()):
+            if any((root / published).glob("*.npy")):
+                return ReadyMade(root / published, len(images), regenerated=False)
     for root in roots(data_dir):
         folder = _folder(name, root)
         if _same(folder, images):
