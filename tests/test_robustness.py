@@ -5,8 +5,9 @@ import torch
 from sgpa.data import corruptions
 from sgpa.data.corruptions import ready
 from sgpa.errors import InputError
-from sgpa.evaluation import Subject
+from sgpa.evaluation import Results, Subject, at_once
 from sgpa.robustness import evaluate_corruptions
+from sgpa.runner.parts import Parts
 from sgpa.types import Classification
 
 SUBJECT = Subject("cifar10", "kernel", "mle", 0)
@@ -103,3 +104,36 @@ def test_sets_of_other_images_are_not_used(tmp_path):
 
 def test_all_fifteen_are_the_default():
     assert len(corruptions.NAMES) == 15
+
+
+def test_a_test_that_was_stopped_goes_on_where_it_was(tmp_path):
+    images, labels = data()
+    asked = []
+
+    class Mortal(Brightness):
+        def predict(self, images):
+            asked.append(len(images))
+            if len(asked) == 4:
+                raise KeyboardInterrupt
+            return super().predict(images)
+
+    def test_with(predictor, keep):
+        return evaluate_corruptions(predictor, SUBJECT, images, labels, types=TYPES, keep=keep)
+
+    file, about = tmp_path / "cell" / "tested.jsonl", {"examination": {"rows": None}, "data": "abc"}
+    with pytest.raises(KeyboardInterrupt):
+        test_with(Mortal(), Parts(file, about))
+    file.write_text(file.read_text() + '{"part": "cut sho')
+    found = test_with(Mortal(), Parts(file, about))
+    assert len(asked) == 4 + 7  # ten sets, three of which were done
+    assert found == test_with(Brightness(), at_once)
+
+    test_with(Mortal(), Parts(file, about | {"data": "of another kind"}))
+    assert len(asked) == 4 + 7 + 10
+    assert Parts(file, about).found == {}
+
+
+def test_parts_are_kept_to_the_last_digit(tmp_path):
+    file = tmp_path / "tested.jsonl"
+    exact = Results([{"metric": "nll", "value": 0.1 + 0.2}], [{"kind": "reliability", "data": [1 / 3, None]}])
+    assert Parts(file, {})("a", lambda: exact) == Parts(file, {})("a", Results) == exact

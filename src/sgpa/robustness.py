@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sgpa.data import Dataset, corruptions
 from sgpa.data.corruptions.ready import SEED, ReadyMade
-from sgpa.evaluation import Results, Subject, evaluate
+from sgpa.evaluation import Keep, Results, Subject, at_once, evaluate
 from sgpa.methods import Predictor
 
 
@@ -21,6 +21,7 @@ def evaluate_corruptions(
     severities: Sequence[int] = corruptions.SEVERITIES,
     ready_made: ReadyMade | None = None,
     tell: Callable[[str, int, int], None] = lambda *_: None,
+    keep: Keep = at_once,
 ) -> Results:
     """One record per metric, type and intensity, and their mean over types.
 
@@ -36,9 +37,13 @@ def evaluate_corruptions(
         per_type: dict[str, list[float]] = {}
         for j, name in enumerate(types):
             tell(f"{name} {severity}", i * len(types) + j, total)
-            shifted = _corrupted(images, name, severity, ready_made)
-            found = evaluate(predictor, subject, Dataset(shifted, labels)).records
-            values = {record["metric"]: record["value"] for record in found}
+
+            def measure(name: str = name, severity: int = severity) -> Results:
+                shifted = _corrupted(images, name, severity, ready_made)
+                return evaluate(predictor, subject, Dataset(shifted, labels))
+
+            found = keep(f"{family}/{name}:{severity}", measure)
+            values = {record["metric"]: record["value"] for record in found.records}
             results.add(subject, "robustness", f"{family}/{name}:{severity}", values)
             for metric, value in values.items():
                 per_type.setdefault(metric, []).append(value)

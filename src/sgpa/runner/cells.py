@@ -12,12 +12,14 @@ from sgpa import readers
 from sgpa.errors import CheckpointError
 from sgpa.evaluation import Subject
 from sgpa.files import read_json, read_tensors, write_json, write_tensors
+from sgpa.linalg import matrix_units
 from sgpa.logs import history, in_words, read_log, seconds
-from sgpa.methods import Calibration, Predictor
+from sgpa.methods import Calibration, DropoutPredictor, Predictor, SampledPredictor
 from sgpa.models import Transformer, pretrained
 from sgpa.predicting import Trained
 from sgpa.recipes import Plan, Training, plan
-from sgpa.runner.place import Place
+from sgpa.runner.parts import Parts
+from sgpa.runner.place import Place, plain
 from sgpa.tasks import Task, examine
 from sgpa.training import Trainer, train_together
 from sgpa.trust import saved_limit, threshold
@@ -92,6 +94,7 @@ class Ready:
     task: Task
     predictor: Predictor
     threshold: float  # of the score, above which an answer should not be trusted
+    rounds: bool = False  # whether products with weights may run in TF32 on a GPU, as in training
 
     @property
     def subject(self) -> Subject:
@@ -118,10 +121,18 @@ def prepare(place: Place, plan: Plan, seed: int) -> Ready:
         task.reader.save(folder)
     note = folder / "run.json"
     if not note.exists():
-        limit = threshold(predictor, task.splits.validation)
-        about = {"method": method.id, "attention": plan.attention, "seed": seed, "threshold": limit}
+        found = threshold(predictor, task.splits.validation)
+        about = {"method": method.id, "attention": plan.attention, "seed": seed, "threshold": found}
         write_json(note, about | {"classes": list(task.class_names)})
-    return Ready(place, plan, seed, task, predictor, saved_limit(read_json(note)["threshold"]))
+    limit = saved_limit(read_json(note)["threshold"])
+    return Ready(place, plan, seed, task, predictor, limit, all(map(_rounds, predictors)))
+
+
+def _rounds(predictor: Predictor) -> bool:
+    """Only where a model's own samples are the answer, and its attention sees to its precision."""
+    if isinstance(predictor, SampledPredictor | DropoutPredictor):
+        return predictor.model.careful
+    return isinstance(predictor, Transformer) and predictor.careful
 
 
 def trained(place: Place, plan: Plan, seed: int, task: Task) -> Transformer:
@@ -175,8 +186,13 @@ def assess(place: Place, plan: Plan, seed: int, announce: Announce = silent, *, 
         announce(f"test {label}", done, total, what)
 
     ready = prepare(place, plan, seed)
-    costs = timings(ready)
-    results = examine(ready.predictor, ready.subject, ready.task, place.recipe.examination, tell)
+    how, file = place.recipe.examination, folder / "tested.jsonl"
+    if again:
+        file.unlink(missing_ok=True)
+    keep = Parts(file, {"examination": plain(how), "data": ready.task.fingerprint})
+    with matrix_units(ready.rounds):
+        costs = timings(ready)
+        results = examine(ready.predictor, ready.subject, ready.task, how, tell, keep)
     if plan.method.trains is plan.method:  # others would show the training of the method they wrap again
         log = place.folder(plan, plan.trainings[-1], seed) / "log.jsonl"
         results.draw(ready.subject, "training", "", history(log))
@@ -190,6 +206,7 @@ def assess(place: Place, plan: Plan, seed: int, announce: Announce = silent, *, 
             "note": ready.task.note,
         },
     )
+    file.unlink()
 
 
 def timings(ready: Ready) -> dict[str, Any]:

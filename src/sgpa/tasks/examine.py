@@ -10,7 +10,7 @@ from torch import Tensor
 from sgpa.data import Dataset
 from sgpa.data.corruptions import NAMES, SEVERITIES, TYPES
 from sgpa.errors import check_fields
-from sgpa.evaluation import Outside, Results, Subject, evaluate
+from sgpa.evaluation import Keep, Outside, Results, Subject, at_once, evaluate
 from sgpa.methods import Predictor
 from sgpa.robustness import evaluate_corruptions
 from sgpa.tasks.base import Example, Task
@@ -58,14 +58,20 @@ def examine(
     task: Task,
     how: Examination | None = None,
     tell: Tell = lambda *_: None,
+    keep: Keep = at_once,
 ) -> Results:
-    """In-distribution, robustness and detection, as the paper has them."""
+    """In-distribution, robustness and detection, as the paper has them; `keep` may know parts of it."""
     how = how or Examination()
     test = task.splits.test[: how.rows]
     tell("clean data", 0, 1)
-    foreign = {name: _some(make(), how.foreign_rows) for name, make in task.outside.items()}
-    shifts = {name: _first(make, how.rows) for name, make in task.shifts.items()}
-    results = evaluate(predictor, subject, test, shifts=shifts, outside=foreign)
+
+    def uncorrupted() -> Results:
+        foreign = {name: _some(make(), how.foreign_rows) for name, make in task.outside.items()}
+        shifts = {name: _first(make, how.rows) for name, make in task.shifts.items()}
+        return evaluate(predictor, subject, test, shifts=shifts, outside=foreign)
+
+    kept = keep("uncorrupted", uncorrupted)
+    results = Results([*kept.records], [*kept.curves])
     if task.corrupted is not None and how.corruptions and how.severities:
         images = test.inputs
         assert isinstance(images, Tensor)
@@ -78,6 +84,7 @@ def examine(
             severities=how.severities,
             ready_made=task.corrupted(),
             tell=tell,
+            keep=keep,
         )
         results.records += found.records
         results.curves += found.curves
