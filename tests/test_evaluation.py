@@ -36,7 +36,7 @@ def test_classifiers_get_every_metric_and_regressors_theirs():
     shifts = {"made-up-c:1": lambda: Dataset(0.5 * logits, labels)}
     results = evaluate(Fixed(), SUBJECT, data, shifts=shifts, outside={"flat": Outside(0.1 * logits)})
     clean = {r["metric"]: r["value"] for r in results.records if r["evaluation"] == "in-distribution"}
-    assert set(clean) == {"accuracy", "nll", "ece", "mce", "brier", "aurc"}
+    assert set(clean) == {"accuracy", "nll", "ece", "mce", "mce_all_classes", "brier", "aurc"}
     assert clean["nll"] == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item(), abs=1e-6)
     found = {r["metric"]: r["value"] for r in results.records if r["evaluation"] == "ood-detection"}
     assert found["auroc"] > 0.9

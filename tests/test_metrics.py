@@ -14,6 +14,7 @@ from sgpa import metrics as m
 from sgpa.errors import InputError
 
 CLASSIFICATION = [m.accuracy, m.matthews, m.nll, m.brier, m.ece, m.mce, m.ece_all_classes, m.adaptive_ece]
+CLASSIFICATION += [m.mce_all_classes]
 
 sets = st.tuples(st.integers(1, 80), st.integers(2, 7), st.integers(0, 2**32 - 1))
 
@@ -93,6 +94,8 @@ def test_all_class_ece_by_hand() -> None:
     p, y = [[1.0, 0.0], [0.6, 0.4]], [1, 0]
     # pairs: (1, 0), (0, 1), (.6, 1), (.4, 0), each alone in its bin
     assert m.ece_all_classes(p, y, bins=5) == pytest.approx((1 + 1 + 0.4 + 0.4) / 4)
+    assert m.mce_all_classes(p, y, bins=5) == pytest.approx(1.0)
+    assert m.mce_all_classes([[0.9, 0.1], [0.7, 0.3]], [0, 0], bins=5) == pytest.approx(0.3)  # (.1, 0): .1
     assert m.ece_all_classes(p, y, bins=5, drop_certain=True) == pytest.approx((1 + 0.4 + 0.4) / 3)
 
 

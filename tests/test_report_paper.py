@@ -66,6 +66,12 @@ def test_aupr_is_compared_at_the_papers_share() -> None:
     assert found[("kernel", "sgpa"), shared].mean == 0.9382
 
 
+def test_mce_is_compared_with_that_of_all_classes() -> None:
+    both = aggregate([record("sgpa", name, 0.05, **CIFAR) for name in ("mce", "mce_all_classes")])
+    found = beside(both, ("cifar10", ""))
+    assert {column.metric: value.mean for (_, column), value in found.items()} == {"mce_all_classes": 0.0825}
+
+
 def test_misprints_carry_a_question_mark_and_ensembles_no_error() -> None:
     assert published()[("zinc", ""), "in-distribution", "", "kernel", "mle", "nll"].doubtful
     assert not published()[("zinc", ""), "in-distribution", "", "kernel", "mle", "mae"].doubtful

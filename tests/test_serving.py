@@ -7,7 +7,7 @@ import sgpa
 from sgpa.errors import ConfigError, InputError, NumericalError
 from sgpa.methods import McDropout, Mfvi, Mle, SampledPredictor, Sgpa, with_samples
 from sgpa.models import DotProductConfig, ModelConfig, SgpaConfig, TokenConfig
-from sgpa.serving import serve
+from sgpa.serving import serve, worth_serving
 from test_together import CONFIG
 
 DEVICES = [
@@ -160,6 +160,12 @@ def test_texts_are_not_served():
     )
     with pytest.raises(InputError, match="only models of images"):
         serve(Mle().build(config), rows=4)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_models_that_sample_are_worth_serving(name):
+    assert worth_serving(predictor(name)) == (not name.endswith("mle"))
+    assert not worth_serving(object())
 
 
 def test_it_is_a_public_name():

@@ -141,6 +141,19 @@ def test_selection_keeps_the_best_validation_epoch(tmp_path):
     assert best == 12 or not same(kept.state_dict(), last.state_dict())
 
 
+def test_a_finished_run_needs_its_model_only(tmp_path):
+    done = trainer(tmp_path).fit()
+    for file in ("checkpoint.safetensors", "best.safetensors", "log.jsonl"):
+        (tmp_path / file).unlink()
+    told = []
+    again = trainer(tmp_path, report=told.append).fit()
+    assert not told
+    assert same(done.state_dict(), again.state_dict())
+    (tmp_path / "finished.json").unlink()  # whose model this is cannot be known: trained, not taken
+    trainer(tmp_path, report=told.append).fit()
+    assert len(told) == OPTIM.epochs
+
+
 def test_warm_start_begins_where_the_point_model_ended():
     point = trainer(method=Mle()).fit().state_dict()
     optim = replace(OPTIM, epochs=1, lr=1e-12, final_lr=0.0)

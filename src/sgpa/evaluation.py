@@ -138,6 +138,7 @@ def classification_metrics(p: np.ndarray, y: np.ndarray, entropy: np.ndarray) ->
         "nll": metrics.nll(p, y),
         "ece": metrics.ece(p, y),
         "mce": metrics.mce(p, y),
+        "mce_all_classes": metrics.mce_all_classes(p, y),
         "brier": metrics.brier(p, y),
         "aurc": metrics.aurc(entropy, p.argmax(1) != y),
     }

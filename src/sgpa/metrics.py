@@ -186,6 +186,12 @@ def ece_all_classes(
     return _bin(flat[kept], right[kept], bins).ece if kept.any() else 0.0
 
 
+def mce_all_classes(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = 10) -> float:
+    """The largest gap of a bin over all N K pairs (p_k, [k = label]): no bin is as sparse as with `mce`."""
+    p, y = _classified(probabilities, labels)
+    return _bin(p.ravel(), np.eye(p.shape[1])[y].ravel(), bins).mce
+
+
 def adaptive_ece(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = 15) -> float:
     """Top-label calibration error over bins of equal mass: sorted confidences cut into `bins` equal parts.
 

@@ -10,6 +10,7 @@ in TF32 where the model's attention takes care of its own precision. Setting up 
 
 import logging
 from collections.abc import Callable
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from sgpa.errors import InputError, check_fields, first_line
 from sgpa.linalg import matrix_units, require_finite, unchecked
-from sgpa.methods import DropoutPredictor, SampledPredictor
+from sgpa.methods import DropoutPredictor, Predictor, SampledPredictor
 from sgpa.models import PatchConfig, Transformer
 from sgpa.models.modes import evaluating
 from sgpa.models.vision import PatchEmbedding
@@ -27,7 +28,16 @@ from sgpa.types import Inputs, Prediction
 log = logging.getLogger(__name__)
 
 
-def serve(predictor: Transformer | SampledPredictor | DropoutPredictor, rows: int) -> "Served":
+Servable = Transformer | SampledPredictor | DropoutPredictor
+
+
+def worth_serving(predictor: Predictor) -> TypeGuard[Servable]:
+    """Whether it is a single model that samples: others take one pass, or cannot be served."""
+    sampled = isinstance(predictor, SampledPredictor | DropoutPredictor)
+    return sampled or (isinstance(predictor, Transformer) and predictor.stochastic)
+
+
+def serve(predictor: Servable, rows: int) -> "Served":
     """Set up prediction of `rows` images at a time by the model as it is now."""
     if isinstance(predictor, Transformer):
         with evaluating(predictor):

@@ -21,7 +21,7 @@ from sgpa.compiled import Compiled, can_compile
 from sgpa.data import Dataset
 from sgpa.diagnostics import diagnose
 from sgpa.errors import CheckpointError, ConfigError, check_fields
-from sgpa.files import read_tensors, write_tensors
+from sgpa.files import read_json, read_tensors, write_json, write_tensors
 from sgpa.fused import TRITON
 from sgpa.methods import Method, Predictor
 from sgpa.models import ModelConfig, Transformer, pretrained, to_json
@@ -31,6 +31,7 @@ from sgpa.parallel import DataParallel
 from sgpa.stepping import Member, Moment, OneByOne, Stacked, can_stack, random_state, set_random_state
 from sgpa.types import Batch, Classification, Prediction
 
+FINISHED = "finished.json"  # beside the model: of which run it is
 CHECKPOINT_SECONDS = 5.0  # at most so much work is lost when a run dies
 TELL_SECONDS = 0.5  # how often a step is reported
 
@@ -48,8 +49,9 @@ class Trainer:
     """Trains one model with one method. Everything random follows from `seed`.
 
     With a `directory` the run leaves `log.jsonl`, `checkpoint.safetensors`, `best.safetensors` and, once
-    finished, `model/`; started again with the same settings it goes on where it stopped, and gives the
-    same result as if it had not. `report` hears of every epoch, `tick` of a step about twice a second.
+    finished, `model/` and `finished.json`, which are all that is asked for later; started again with the same
+    settings it goes on where it stopped, and gives the same result as if it had not. `report` hears of every
+    epoch, `tick` of a step about twice a second.
 
     Started by torchrun, all processes train this one model, each on a share of every batch; the result is
     that of one process up to rounding. The first process alone writes and reports.
@@ -87,10 +89,10 @@ class Trainer:
 
     def finished(self) -> Transformer | None:
         """The saved model, if the run has come to its end."""
-        model, note = self.path("model"), self.path("checkpoint.safetensors")
+        model, note = self.path("model"), self.path(FINISHED)
         if model is None or note is None or not (model / "config.json").exists() or not note.exists():
             return None
-        if read_tensors(note)[1]["fingerprint"] != self.fingerprint:
+        if read_json(note)["fingerprint"] != self.fingerprint:
             return None
         built = self.method.build(self.config)
         pretrained.fill(built, pretrained.load(model)[1], model)
@@ -240,6 +242,7 @@ class _Run:
         model.load_state_dict(self.best)
         if (path := self.output("model")) is not None:
             model.save_pretrained(path)
+            write_json(path.with_name(FINISHED), self.note)
         model.eval()
 
 

@@ -16,6 +16,11 @@ ENTRIES = (
     ),
     ("MCE", ("mce",), "The largest such gap of any bin; one sparse bin can decide it."),
     (
+        "All-class MCE",
+        ("mce_all_classes",),
+        "The largest gap of any of ten bins when every class of every answer counts; no bin is sparse.",
+    ),
+    (
         "Brier score",
         ("brier",),
         "The squared distance between the probabilities and the answer: 0 is perfect, 2 the worst.",

@@ -73,6 +73,7 @@ METRICS = {
     "nll": Metric("NLL", "nats", False),
     "ece": Metric("ECE", "", False),
     "mce": Metric("MCE", "", False),
+    "mce_all_classes": Metric("All-class MCE", "", False),
     "adaptive_ece": Metric("Adaptive ECE", "", False),
     "ece_all_classes": Metric("All-class ECE", "", False),
     "brier": Metric("Brier score", "", False),

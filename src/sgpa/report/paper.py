@@ -14,9 +14,11 @@ STANDS_FOR = {
     "cifar100-c-regenerated": "cifar100-c",
     "mini_imagenet": "miniimagenet",
 }
-# AUPR depends on the share of unfamiliar inputs. Where we tested on fewer than the paper did, the value
-# reweighted to the paper's share is the one to compare.
-RESHARED = {"aupr_paper_share": "aupr"}
+# Printed metrics that are something else than ours of the same name, and ours that are the same thing. AUPR
+# depends on the share of unfamiliar inputs: where we tested on fewer than the paper did, the value reweighted
+# to its share is the one to compare. The printed MCE is that of a calibration over all classes, which the
+# authors' script computes: next to the same MCE an earlier text prints an ECE that only this one gives.
+TWINS = {"aupr_paper_share": "aupr", "mce_all_classes": "mce"}
 # Printed values that cannot be right: RMSE and NLL of one row are the same number with the same error; a
 # row after temperature scaling repeats the one before. They are shown with a question mark.
 DOUBTFUL = {
@@ -54,10 +56,10 @@ def beside(cells: Cells, task: Task) -> dict[Place, Published]:
     columns = {column for _, column in cells}
     found = {}
     for (attention, method), column in cells:
-        reshared = Column(column.evaluation, column.shift, "aupr_paper_share")
-        if column.metric == "aupr" and reshared in columns:
-            continue  # another share of unfamiliar inputs: not the same number
-        name = RESHARED.get(column.metric, column.metric)
+        twins = (twin for twin, name in TWINS.items() if name == column.metric)
+        if any(Column(column.evaluation, column.shift, twin) in columns for twin in twins):
+            continue  # not the same number
+        name = TWINS.get(column.metric, column.metric)
         key = (task, column.evaluation, paper_shift(column.shift), attention, method, name)
         if key in published():
             found[(attention, method), column] = published()[key]
