@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from benchmarks.collected import RESULTS, all_numbers, page, runs
 from benchmarks.readme import TABLES, between
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
@@ -30,3 +31,9 @@ def test_the_layer_fits_in_ten_lines():
 def test_the_tables_show_the_numbers_of_the_runs(name):
     make, file = TABLES[name]
     assert between(README, name) == make(file)
+
+
+def test_all_kept_numbers_are_in_one_file_and_on_one_page():
+    assert runs()
+    assert (RESULTS / "results.csv").read_text(encoding="utf-8") == all_numbers()
+    assert (RESULTS / "README.md").read_text(encoding="utf-8") == page()
