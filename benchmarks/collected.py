@@ -18,9 +18,10 @@ from sgpa.report.tables import Cell, Column, Published, tasks
 RESULTS = ROOT / "docs" / "results"
 HEAD = """# Results
 
-Every number here came out of a run of this code; each folder has the report, the recipe and the hardware, and
-[results.csv](results.csv) all numbers, one a line, with seed and run. Mean over seeds ± one standard error; in brackets what
-the paper prints for the same row. The command of a table makes it again; with `--methods` one row, with `--seeds 1` one seed.
+Every number here came out of a run of this code; each folder has the report, the recipe and the hardware,
+and [results.csv](results.csv) all numbers, one a line, with seed and run. Mean over seeds ± one standard
+error; in brackets what the paper prints for the same row. The command of a table makes it again; with
+`--methods` one row of it, with `--seeds 1` one seed.
 """
 
 
