@@ -167,6 +167,7 @@ def test_members_of_an_ensemble_are_trained_and_read(copy):
         (["train", "digits", "--device", "tpu"], "device='tpu' (allowed: cpu"),
         (["train", "zinc", "--method", "ts"], "ts predicts classes, and zinc asks for numbers"),
         (["train", "imdb", "--method", "de"], "a vocabulary of its own"),
+        (["train", "digits", "--method", "mcd", "--set", "model.dropout=0"], "dropout=0.0 (allowed: above 0"),
         (["train", "cifar10", "--data-dir", "nowhere"], "no train files in nowhere"),
         (["data", "corrupt", "svhn"], "'svhn' has no corrupted set; choose cifar10 or cifar100"),
         (["data", "corrupt", "cifar10", "--data-dir", "nowhere"], "no test files in nowhere"),
@@ -214,11 +215,11 @@ def test_a_folder_that_is_no_finished_run(run, tmp_path):
 
 @pytest.mark.slow
 def test_what_fails_is_listed_and_the_rest_goes_on(tmp_path, no_page):
-    settings = [*TINY, "--set", "model.dropout=0"]  # without dropout its samples would all be equal
-    command = ["benchmark", "digits", "--methods", "mle,mcd", "--seeds", 1, "--out", tmp_path, *settings]
+    settings = [*TINY, "--set", "model.dropout=0", "--set", "sgpa.drops=true"]  # there is nothing to drop
+    command = ["benchmark", "digits", "--methods", "mle,sgpa", "--seeds", 1, "--out", tmp_path, *settings]
     outcome = sgpa(*command)
     assert outcome.code == 1
-    assert "failed: kernel-mcd-0: mcd: dropout=0" in outcome.err
+    assert "failed: kernel-sgpa-0: sgpa: drops=True" in outcome.err
     assert "MLE" in outcome.out
     assert {record["method"] for record in no_page[0]["records"]} == {"mle"}
     again = sgpa(*command)
@@ -228,7 +229,7 @@ def test_what_fails_is_listed_and_the_rest_goes_on(tmp_path, no_page):
     assert retried.code == 1
     assert "failed before" not in retried.err
     pages = len(no_page)
-    assert sgpa(*command[:3], "mcd", *command[4:]).code == 1  # nothing to report on
+    assert sgpa(*command[:3], "sgpa", *command[4:]).code == 1  # nothing to report on
     assert len(no_page) == pages
 
 

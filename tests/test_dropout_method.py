@@ -1,6 +1,7 @@
 """Predicting with dropout on."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from sgpa.methods import Mle, Sgpa
 from sgpa.methods.dropout import McDropout
 from sgpa.methods.mfvi import Mfvi
 from sgpa.methods.sngp import Sngp
-from sgpa.models import DotProductConfig, ModelConfig, PatchConfig, SgpaConfig, TokenConfig
+from sgpa.models import DotProductConfig, ModelConfig, PatchConfig, SgpaConfig, TokenConfig, Transformer
 from sgpa.models.modes import evaluating
 from sgpa.noise import Dropout
 from sgpa.optim import OptimConfig
@@ -175,6 +176,34 @@ def test_the_epoch_is_chosen_with_dropout_on(tmp_path):
     assert json.loads(line)["validation"] != validate(model, data)
     with pytest.raises(ConfigError, match=r"mcd: dropout=0.0 \(allowed: above 0"):
         method.build(replace(CONFIG, dropout=0.0))
+
+
+def test_one_training_gives_a_model_to_each_method(tmp_path):
+    y = torch.arange(60) % 3
+    data = Dataset(images(60, 0) + (y - 1).view(-1, 1, 1, 1), y)
+    held_out = Dataset(images(30, 1) + (y[:30] - 1).view(-1, 1, 1, 1), y[:30])
+    method, optim = McDropout(samples=3), OptimConfig(epochs=12, batch_size=20, lr=3e-2, select_every=1)
+    parts = {"config": CONFIG, "train": data, "validation": held_out, "optim": optim}
+    plain, dropped = (Trainer(method=m, **parts).fit().state_dict() for m in (Mle(), method))
+    assert any(not torch.equal(plain[name], dropped[name]) for name in plain)  # they chose different epochs
+
+    def stop(line):
+        if line["epoch"] == 7:
+            raise KeyboardInterrupt
+
+    both = {"method": Mle(), "also": (method,), "directory": tmp_path, **parts}
+    with pytest.raises(KeyboardInterrupt):
+        Trainer(**both, report=stop).fit()
+    models = [Trainer(**both).fit()]
+    models += [Transformer.from_pretrained(tmp_path / name) for name in ("model", "model-mcd")]
+    for found, expected in zip(models, (plain, plain, dropped), strict=True):
+        assert all(torch.equal(found.state_dict()[name], expected[name]) for name in expected)
+
+    told = []
+    shutil.rmtree(tmp_path / "model-mcd")  # lost: the weights are still in the checkpoint's company
+    Trainer(**both, report=told.append).fit()
+    assert (tmp_path / "model-mcd" / "config.json").exists()
+    assert not told
 
 
 def test_sgpa_can_leave_its_dropout_on():

@@ -103,9 +103,12 @@ def test_all_methods_of_a_task_run_with_both_attentions(tmp_path, data, name):
 def test_what_methods_share_is_trained_once(tmp_path):
     place = Place.of("digits", tmp_path, QUICK)
     names = {t.name for row in plans(place.recipe) for t in row.trainings}
-    assert names == {"mle", "warm", "sgpa", "mfvi", "mcd", "sngp"}
+    assert names == {"mle", "warm", "sgpa", "mfvi", "sngp"}
     shared = {row.method.id: row.trainings[-1].name for row in plans(place.recipe)}
-    assert {m for m, training in shared.items() if training == "mle"} == {"mle", "ts", "kflla", "de"}
+    assert {m for m, training in shared.items() if training == "mle"} == {"mle", "ts", "kflla", "de", "mcd"}
+    folders = {row.method.id: place.model_folder(row, 0).name for row in plans(place.recipe)}
+    assert {m for m, folder in folders.items() if folder != "model"} == {"mcd"}
+    assert folders["mcd"] == "model-mcd"
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -38,7 +38,7 @@ def seconds(log: Path) -> float:
     return float(sum(line["seconds"] for line in read_log(log)))
 
 
-def history(log: Path) -> dict[str, Any]:
+def history(log: Path, validation: str = "validation") -> dict[str, Any]:
     """A log as columns; what is measured every few epochs only is null in between."""
     lines = list(read_log(log))
     layers = [line.get("layers") for line in lines]
@@ -46,7 +46,7 @@ def history(log: Path) -> dict[str, Any]:
     names = ("kl_g", "kl_a", "variance", "snr", "off_diagonal")
     return {
         **{key: [line[key] for line in lines] for key in ("epoch", "nll", "kl_g", "kl_a")},
-        "validation": [line.get("validation", {}).get("nll") for line in lines],
+        "validation": [line.get(validation, {}).get("nll") for line in lines],
         "layers": {
             name: [[layer[name] for layer in found] if found else [None] * depth for found in layers]
             for name in names

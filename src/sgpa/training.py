@@ -53,6 +53,9 @@ class Trainer:
     settings it goes on where it stopped, and gives the same result as if it had not. `report` hears of every
     epoch, `tick` of a step about twice a second.
 
+    A method in `also` gets a model of its own out of the same steps, `model-mcd/` for MC dropout: what is
+    best with dropout off is not what is best with dropout on.
+
     Started by torchrun, all processes train this one model, each on a share of every batch; the result is
     that of one process up to rounding. The first process alone writes and reports.
     """
@@ -65,6 +68,7 @@ class Trainer:
     seed: int = 0
     directory: Path | None = None
     warm: dict[str, Tensor] | None = None  # weights of a trained point model to start from
+    also: tuple[Method, ...] = ()  # methods that choose an epoch of this training by their own predictions
     device: str = "cpu"
     report: Report = silent
     tick: Report = silent
@@ -84,13 +88,17 @@ class Trainer:
             [len(self.train), len(self.validation)],
             digest(self.train.targets),
             None if self.warm is None else sorted((name, digest(w)) for name, w in self.warm.items()),
+            *map(repr, self.also),
         ]
         return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
 
     def finished(self) -> Transformer | None:
         """The saved model, if the run has come to its end."""
         model, note = self.path("model"), self.path(FINISHED)
-        if model is None or note is None or not (model / "config.json").exists() or not note.exists():
+        if model is None or note is None or not note.exists():
+            return None
+        folders = [model, *(model.with_name(f"model{suffix(other)}") for other in self.also)]
+        if not all((folder / "config.json").exists() for folder in folders):
             return None
         if read_json(note)["fingerprint"] != self.fingerprint:
             return None
@@ -101,6 +109,11 @@ class Trainer:
     def path(self, name: str) -> Path | None:
         """A file of the run, if it keeps any."""
         return None if self.directory is None else self.directory / name
+
+
+def suffix(also: Method) -> str:
+    """Of the model, of validation scores and of all else that a training keeps for a method in `also`."""
+    return f"-{also.id}"
 
 
 def train_together(trainers: Sequence[Trainer]) -> list[Transformer]:
@@ -167,6 +180,25 @@ def tell_of_triton() -> None:
     log.warning("Triton is not installed: kernel attention takes slower ways; install the extra `fused`")
 
 
+@dataclass
+class _Choice:
+    """The best epoch so far by a method's own predictions."""
+
+    method: Method
+    suffix: str  # of what it writes: empty for the method that trains
+    weights: dict[str, Tensor] | None = None
+
+    @property
+    def score(self) -> str:
+        """Where a run's note has what is minimised; the epoch stands beside it."""
+        return f"best{self.suffix}"
+
+    @property
+    def epoch(self) -> str:
+        """Where a run's note has the chosen epoch."""
+        return f"best_epoch{self.suffix}"
+
+
 class _Run:
     """A training under way: its model and all it writes to disk."""
 
@@ -186,15 +218,18 @@ class _Run:
                 pretrained.warm_start(model, t.warm)
             model.likelihood.initialise(self.train.targets)
             t.method.initialise(model, next(self.train.batches(INITIAL_BATCH, t.seed)))
-            self.note = {"fingerprint": t.fingerprint, "epoch": 0, "best": None, "best_epoch": 0}
+            self.note = {"fingerprint": t.fingerprint, "epoch": 0}
             random = random_state()
         self.member = Member(f"seed {t.seed}", model, optimiser, random)
         if distributed.from_leader(lambda: self.note) != self.note:
             raise CheckpointError(f"{t.directory} must be a folder that all machines share")
         if log := self.output("log.jsonl"):
             logs.cut(log, self.note["epoch"])
-        best = t.path("best.safetensors")
-        self.best = read_tensors(best)[0] if best is not None and self.note["best"] is not None else None
+        self.choices = [_Choice(t.method, ""), *(_Choice(other, suffix(other)) for other in t.also)]
+        for choice in self.choices:
+            best = t.path(f"{choice.score}.safetensors")
+            if best is not None and self.note.get(choice.score) is not None:
+                choice.weights = read_tensors(best)[0]
         self.saved = time.monotonic()
 
     def output(self, name: str) -> Path | None:
@@ -216,14 +251,8 @@ class _Run:
         looks = epoch % t.optim.select_every == 0 or epoch == t.optim.epochs
         set_random_state(self.member.random)  # whichever way the steps were made
         if looks:
-            scores = distributed.agreed(validate(t.method.predictor(model), self.validation))
-            line["validation"] = scores
-            score = to_minimise(scores, epoch, t.optim.select)
-            if self.note["best"] is None or score < self.note["best"]:
-                self.note |= {"best": score, "best_epoch": epoch}
-                self.best = {name: value.detach().clone() for name, value in model.state_dict().items()}
-                if path := self.output("best.safetensors"):
-                    write_tensors(path, self.best)
+            for choice in self.choices:
+                self.choose(choice, line)
             line["layers"] = [asdict(d) for d in diagnose(model, self.validation.inputs[:DIAGNOSED])]
         self.note["epoch"] = epoch
         if log := self.output("log.jsonl"):
@@ -235,14 +264,28 @@ class _Run:
         if distributed.leader():
             t.report(line)
 
+    def choose(self, choice: _Choice, line: dict[str, Any]) -> None:
+        """Validate, and keep the weights if they are the best so far."""
+        t, epoch, model = self.trainer, line["epoch"], self.member.model
+        scores = distributed.agreed(validate(choice.method.predictor(model), self.validation))
+        line[f"validation{choice.suffix}"] = scores
+        score, before = to_minimise(scores, epoch, t.optim.select), self.note.get(choice.score)
+        if before is None or score < before:
+            self.note |= {choice.score: score, choice.epoch: epoch}
+            choice.weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
+            if path := self.output(f"{choice.score}.safetensors"):
+                write_tensors(path, choice.weights)
+
     def finish(self) -> None:
-        """Go back to the selected epoch and save the model."""
-        assert self.best is not None
+        """Go back to the epoch that each method chose, its own last, and save the models."""
         model = self.member.model
-        model.load_state_dict(self.best)
-        if (path := self.output("model")) is not None:
-            model.save_pretrained(path)
-            write_json(path.with_name(FINISHED), self.note)
+        for choice in reversed(self.choices):
+            assert choice.weights is not None
+            model.load_state_dict(choice.weights)
+            if (path := self.output(f"model{choice.suffix}")) is not None:
+                model.save_pretrained(path)
+        if (path := self.output(FINISHED)) is not None:
+            write_json(path, self.note)
         model.eval()
 
 

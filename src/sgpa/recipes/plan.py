@@ -4,26 +4,40 @@ from dataclasses import dataclass, replace
 
 from sgpa.errors import ConfigError, check_fields, nearest
 from sgpa.methods import CATALOGUE, Ensemble, Method, Mle
+from sgpa.methods.dropout import check_dropout
 from sgpa.optim import OptimConfig
 from sgpa.recipes.schema import ATTENTIONS, Recipe
+from sgpa.training import suffix
 
 
 @dataclass(frozen=True)
 class Training:
-    """One training; `name` is what its folder is called, so trainings of one name are shared."""
+    """One training; `name` is what its folder is called, so trainings of one name are shared.
+
+    Methods in `also` choose an epoch of it by their own predictions.
+    """
 
     name: str
     method: Method
     optim: OptimConfig
+    also: tuple[Method, ...] = ()
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A method with one kind of attention. Each training starts from the weights of the one before."""
+    """A method with one kind of attention. Each training starts from the weights of the one before.
+
+    The method predicts with the model that the last training kept for it.
+    """
 
     method: Method
     attention: str
     trainings: tuple[Training, ...]
+
+    @property
+    def suffix(self) -> str:
+        """Of what the last training kept for the method: empty where the method is not one of its `also`."""
+        return suffix(self.method) if self.method in self.trainings[-1].also else ""
 
     @property
     def name(self) -> str:
@@ -56,12 +70,16 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
             "of an ensemble would not read the same inputs and would know one another's test rows"
         )
     point = Mle(attention=kind)
-    mle = Training("mle", point, recipe.optim)
+    mcd = replace(recipe.mcd, base=point)
+    if method == "mcd":
+        check_dropout(recipe.model.dropout)
+    mle = Training("mle", point, recipe.optim, also=(mcd,) if recipe.model.dropout else ())
     sgpa = replace(recipe.sgpa, attention=replace(recipe.sgpa.attention, kernel=recipe.kernel))
     sparse = (Training("warm", point, recipe.warm), Training("sgpa", sgpa, recipe.after))
     size = recipe.ensemble
     plans: dict[str, tuple[Method, tuple[Training, ...]]] = {
         "mle": (point, (mle,)),
+        "mcd": (mcd, (mle,)),
         "ts": (replace(recipe.ts, base=point), (mle,)),
         "kflla": (replace(recipe.kflla, base=point), (mle,)),
         "de": (Ensemble(id="de", base=point, size=size), (mle,)),
@@ -71,7 +89,6 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
     if method in plans:
         return Plan(plans[method][0], attention, plans[method][1])
     own: dict[str, Method] = {
-        "mcd": replace(recipe.mcd, base=point),
         "mfvi": replace(recipe.mfvi, attention=kind),
         "sngp": replace(recipe.sngp, attention=kind),
     }

@@ -78,6 +78,7 @@ def _trainer(place: Place, plan: Plan, step: int, seed: int, announce: Announce)
         seed=seed,
         directory=place.folder(plan, training, seed),
         warm=warm,
+        also=training.also,
         device=place.device,
         report=epoch,
         tick=tick,
@@ -131,7 +132,7 @@ def prepare(place: Place, plan: Plan, seed: int) -> Ready:
 def trained(place: Place, plan: Plan, seed: int, task: Task) -> Transformer:
     """The model at the end of a plan's trainings."""
     last = plan.trainings[-1]
-    folder = place.folder(plan, last, seed) / "model"
+    folder = place.model_folder(plan, seed)
     if not (folder / "config.json").exists():
         raise CheckpointError(f"{folder.parent} is not trained to its end; train it first")
     model = last.method.build(place.model(task))
@@ -187,7 +188,7 @@ def assess(place: Place, plan: Plan, seed: int, announce: Announce = silent, *, 
     results = examine(_fast(ready), ready.subject, ready.task, how, tell, keep)
     if plan.method.trains is plan.method:  # others would show the training of the method they wrap again
         log = place.folder(plan, plan.trainings[-1], seed) / "log.jsonl"
-        results.draw(ready.subject, "training", "", history(log))
+        results.draw(ready.subject, "training", "", history(log, f"validation{plan.suffix}"))
     write_json(folder / "timings.json", costs)
     write_json(
         folder / "results.json",

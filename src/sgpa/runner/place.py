@@ -74,7 +74,7 @@ class Place:
 
     def model_folder(self, plan: Plan, seed: int) -> Path:
         """Where the model is that a plan predicts with."""
-        return self.folder(plan, plan.trainings[-1], seed) / "model"
+        return self.folder(plan, plan.trainings[-1], seed) / f"model{plan.suffix}"
 
     def cell(self, plan: Plan, seed: int) -> Path:
         """Where the results of a method and a seed are."""
