@@ -15,8 +15,8 @@ from sgpa.types import Inputs, Prediction
 class McDropout(PostHoc):
     """Average the predictions of `samples` passes, each with its own dropout masks.
 
-    The base's loss trains a model of its own, so that the epoch to keep is chosen by what is predicted here:
-    with dropout on, a model goes on improving long after it began to overfit with dropout off.
+    The steps are the base's, but the epoch to keep is chosen by what is predicted here: with dropout on, a
+    model goes on improving long after it began to overfit with dropout off.
     """
 
     base: Method = field(default_factory=Mle)
