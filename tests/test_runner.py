@@ -21,6 +21,7 @@ from sgpa.runner import Job, Place, benchmark, cells, run_jobs
 from sgpa.runner.benchmark import jobs_of
 from sgpa.runner.jobs import Here
 from sgpa.runner.processes import Processes
+from sgpa.serving import Served
 
 TESTS = Path(__file__).parent
 TINY = [
@@ -166,6 +167,7 @@ from functools import partial
 from pathlib import Path
 from sgpa.runner import Job, run_jobs
 from sgpa.runner.processes import Processes
+from sgpa.serving import Served
 from waiting import wait
 if __name__ == "__main__":
     jobs = [Job(name, partial(wait, Path(sys.argv[1]) / name)) for name in ("a", "b")]
@@ -367,3 +369,22 @@ def test_an_interrupt_does_not_wait_for_running_jobs():
 
 def _sleep(seconds, announce):
     time.sleep(seconds)
+
+
+@pytest.mark.parametrize(("method", "served"), [("mle", 0), ("ts", 0), ("mcd", 1), ("sgpa", 1), ("sgpae", 2)])
+def test_what_samples_many_corrupted_sets_on_a_gpu_is_compiled(tmp_path, method, served):
+    place = place_of(tmp_path)
+    row = plan(place.recipe, method)
+    for step in range(len(row.trainings)):
+        cells.train(place, row, step, row.members(0))
+    ready = cells.prepare(place, row, 0)
+    assert cells._fast(ready) is ready.predictor
+    gpu = replace(ready, place=replace(place, device="cuda:0"))
+    assert cells._fast(gpu) is ready.predictor  # digits have few shifted sets
+    many = replace(gpu, task=replace(ready.task, corrupted=lambda: None))
+    fast = cells._fast(many)
+    members = getattr(fast, "members", (fast,))
+    assert sum(isinstance(member, Served) for member in members) == served
+    x = ready.task.splits.test.inputs[:50]
+    a, b = fast.predict(x).probabilities, ready.predictor.predict(x).probabilities
+    assert (a - b).abs().max() < (0.3 if served else 1e-9)  # other draws, or the very same
