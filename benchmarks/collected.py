@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.readme import ROOT, records
 from sgpa.report import aggregate, headline
 from sgpa.report.export import COLUMNS
-from sgpa.report.names import labels, metric
+from sgpa.report.names import corruption_type, labels, metric
 from sgpa.report.paper import beside
 from sgpa.report.tables import Cell, Column, Published, tasks
 
@@ -19,9 +19,9 @@ RESULTS = ROOT / "docs" / "results"
 HEAD = """# Results
 
 Every number here came out of a run of this code; each folder has the report, the recipe and the hardware,
-and [results.csv](results.csv) all numbers, one a line, with seed and run. Mean over seeds ± one standard
-error; in brackets what the paper prints for the same row. The command of a table makes it again; with
-`--methods` one row of it, with `--seeds 1` one seed.
+and [results.csv](results.csv) all numbers, one a line, with seed and run (single types of corruption are in
+their folder's own file). Mean over seeds ± one standard error; in brackets what the paper prints for the same
+row. The command of a table makes it again; with `--methods` one row of it, with `--seeds 1` one seed.
 """
 
 
@@ -31,13 +31,14 @@ def runs() -> list[Path]:
 
 
 def all_numbers() -> str:
-    """One line per number, with the run it is of."""
+    """One line per number, with the run it is of; of corruptions the means over types."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*COLUMNS, "run"])
+    writer = csv.DictWriter(text, [*COLUMNS, "run"], lineterminator="\n")
+    writer.writeheader()
     for run in runs():
         with (run / "results.csv").open(encoding="utf-8") as opened:
-            writer.writerows([*row, run.name] for row in list(csv.reader(opened))[1:])
+            rows = [row for row in csv.DictReader(opened) if not corruption_type(row["shift"])]
+        writer.writerows(row | {"run": run.name} for row in rows)
     return text.getvalue()
 
 
