@@ -150,6 +150,34 @@ def test_every_member_is_calibrated_as_its_base_is():
     assert deep_ensemble().regression
 
 
+def test_the_average_of_calibrated_members_gets_a_temperature():
+    torch.manual_seed(0)
+    truth = 2 * torch.randn(4000, 4, dtype=torch.float64)  # labels come from these logits
+    y = torch.distributions.Categorical(logits=truth).sample()
+    sure = [(truth + 1.5 * torch.randn_like(truth)).div(1.3).softmax(-1) for _ in range(5)]
+    members = [Fixed(Classification(p, torch.special.entr(p).sum(-1))) for p in sure]
+    data = Dataset(torch.zeros(4000, 1), y)
+    method = Ensemble(base=Mle(), size=5, tempered=True)
+    pooled = method.pool(members, data)
+    assert pooled["temperature"] < 1  # an average is too cautious
+    plain, cooled = EnsemblePredictor(tuple(members)).predict(y), method.combine(members, pooled).predict(y)
+    p, q = plain.probabilities.numpy(), cooled.probabilities.numpy()
+    expected = p ** (1 / float(pooled["temperature"]))
+    assert np.allclose(q, expected / expected.sum(-1, keepdims=True), atol=1e-12)
+    assert metrics.nll(q, y) < metrics.nll(p, y)
+    assert metrics.ece(q, y) < 0.5 * metrics.ece(p, y)
+    assert np.array_equal(p.argmax(-1), q.argmax(-1))
+    kept = cooled.expected_entropy > 0
+    assert torch.allclose(cooled.mutual_information[kept], plain.mutual_information[kept], atol=1e-9)
+    assert (cooled.mutual_information >= 0).all()
+
+    assert Ensemble(base=Mle(), size=5).pool(members, data) == {}
+    with pytest.raises(InputError, match="temperature"):
+        method.combine(members)
+    with pytest.raises(InputError, match="only probabilities of classes"):
+        method.pool([Fixed(values())] * 5, data)
+
+
 def test_names_and_sizes():
     assert (deep_ensemble().id, sgpa_ensemble().id) == ("de", "sgpae")
     assert (deep_ensemble().size, sgpa_ensemble().base.id) == (5, "sgpa")

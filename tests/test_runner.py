@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 from sgpa.errors import CheckpointError, ConfigError, NumericalError
 from sgpa.files import read_json, write_json
@@ -19,6 +20,7 @@ from sgpa.recipes import RECIPES, plan, plans
 from sgpa.recipes.demo import DIGITS
 from sgpa.runner import Job, Place, benchmark, cells, run_jobs
 from sgpa.runner.benchmark import jobs_of
+from sgpa.runner.export import export
 from sgpa.runner.jobs import Here
 from sgpa.runner.processes import Processes
 from sgpa.serving import Served
@@ -388,3 +390,19 @@ def test_what_samples_many_corrupted_sets_on_a_gpu_is_compiled(tmp_path, method,
     x = ready.task.splits.test.inputs[:50]
     a, b = fast.predict(x).probabilities, ready.predictor.predict(x).probabilities
     assert (a - b).abs().max() < (0.3 if served else 1e-9)  # other draws, or the very same
+
+
+def test_an_ensembles_temperature_is_found_once_and_carried_along(tmp_path):
+    place = place_of(tmp_path / "runs", "tempered=true", "optim.epochs=20", "optim.lr=0.01")
+    place.claim()
+    row = plan(place.recipe, "de")
+    cells.train(place, row, 0, row.members(0))
+    ready = cells.prepare(place, row, 0)
+    assert 0.1 < float(ready.pooled["temperature"]) < 10
+    cells.assess(place, row, 0)
+    before = cells.prepare(place, row, 0)
+    assert before.pooled == ready.pooled
+    x = ready.task.splits.test.inputs[:20]
+    expected = ready.predictor.predict(x).probabilities
+    copy = export(place.cell(row, 0), tmp_path / "copy")
+    assert torch.equal(cells.open_trained(copy).predictor.predict(x).probabilities, expected)

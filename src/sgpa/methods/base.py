@@ -76,10 +76,16 @@ class Method(Protocol):
         """The seeds of the models it predicts with: one, unless it is an ensemble."""
         return (seed,)
 
-    def combine(self, predictors: Sequence[Predictor]) -> Predictor:
+    def combine(self, predictors: Sequence[Predictor], pooled: Tensors = NOTHING) -> Predictor:
         """How the predictors of those models predict together."""
+        del pooled
         (only,) = predictors
         return only
+
+    def pool(self, predictors: Sequence[Predictor], validation: Dataset) -> Tensors:
+        """What `combine` needs beside the predictors, found out from what they predict together."""
+        del predictors, validation
+        return NOTHING
 
 
 @dataclass(frozen=True, kw_only=True)

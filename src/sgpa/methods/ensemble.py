@@ -5,10 +5,14 @@ from dataclasses import dataclass, field
 
 import torch
 
+from sgpa.data import Dataset
 from sgpa.errors import InputError, check_fields
 from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Predictor, Tensors
 from sgpa.methods.mle import Mle
+from sgpa.methods.posthoc import check_calibrated
 from sgpa.methods.sgpa import Sgpa
+from sgpa.methods.temperature import best_temperature
+from sgpa.metrics import TINY
 from sgpa.models import Transformer
 from sgpa.types import Classification, Inputs, Prediction, Regression
 
@@ -18,10 +22,12 @@ class Ensemble(PostHoc):
     """`size` models of the method `base`. Each is trained, calibrated and read as `base` does it.
 
     Whoever runs it trains one model for each of `member_seeds`, makes the `predictor` of each and hands all
-    of them to `combine`.
+    of them to `combine`. If it is `tempered`, the averaged probabilities get a temperature, the best for
+    validation rows: the average of models that are calibrated one by one is not sure enough of itself.
     """
 
     size: int = 5
+    tempered: bool = False
     id: str = "de"
     regression: bool = field(init=False)
 
@@ -41,13 +47,26 @@ class Ensemble(PostHoc):
         """How one member predicts."""
         return self.base.predictor(model, calibrated)
 
-    def combine(self, predictors: Sequence[Predictor]) -> Predictor:
+    def combine(self, predictors: Sequence[Predictor], pooled: Tensors = NOTHING) -> Predictor:
         """How all members predict together."""
         if len(predictors) != self.size:
             raise InputError(
                 f"{self.id}: an ensemble of {self.size} needs as many members, not {len(predictors)}"
             )
-        return EnsemblePredictor(tuple(predictors))
+        if not self.tempered:
+            return EnsemblePredictor(tuple(predictors))
+        check_calibrated(pooled, ("temperature",), self.id)
+        return EnsemblePredictor(tuple(predictors), float(pooled["temperature"]))
+
+    def pool(self, predictors: Sequence[Predictor], validation: Dataset) -> Tensors:
+        """The temperature, [], where there is to be one."""
+        if not self.tempered:
+            return NOTHING
+        found = EnsemblePredictor(tuple(predictors)).predict(validation.inputs)
+        if not isinstance(found, Classification):
+            raise InputError(f"{self.id}: only probabilities of classes can be tempered")
+        log_p = found.probabilities.double().clamp_min(TINY).log()  # [N, K]
+        return {"temperature": best_temperature(log_p[None], validation.targets.to(log_p.device))}
 
 
 def deep_ensemble(base: Method | None = None, size: int = 5) -> Ensemble:
@@ -62,9 +81,13 @@ def sgpa_ensemble(base: Method | None = None, size: int = 5) -> Ensemble:
 
 @dataclass(frozen=True)
 class EnsemblePredictor:
-    """Averages the members' predictive distributions; every member counts the same."""
+    """Averages the members' predictive distributions; every member counts the same.
+
+    Probabilities p become p^(1/T), normalised.
+    """
 
     members: tuple[Predictor, ...]
+    temperature: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.members:
@@ -77,7 +100,10 @@ class EnsemblePredictor:
         values = [p for p in found if isinstance(p, Regression)]
         if classes and values:
             raise InputError("the members of an ensemble must all predict classes, or all predict values")
-        return mixture_of_classes(classes) if classes else mixture_of_values(values)
+        if values:
+            return mixture_of_values(values)
+        mixture = mixture_of_classes(classes)
+        return mixture if self.temperature == 1.0 else tempered(mixture, self.temperature)
 
 
 def mixture_of_classes(members: Sequence[Classification]) -> Classification:
@@ -92,6 +118,14 @@ def mixture_of_classes(members: Sequence[Classification]) -> Classification:
     probabilities = torch.stack([p.probabilities for p in members]).mean(0)  # [B, K]
     expected_entropy = torch.stack([p.expected_entropy for p in members]).mean(0)  # [B]
     return Classification(probabilities, expected_entropy)
+
+
+def tempered(p: Classification, temperature: float) -> Classification:
+    """p^(1/T), normalised. How far members disagree, the mutual information, stays as it is."""
+    log_p = p.probabilities.double().clamp_min(TINY).log()
+    cooled = (log_p / temperature).softmax(-1).to(p.probabilities.dtype)
+    total = torch.special.entr(cooled).sum(-1)
+    return Classification(cooled, (total - p.mutual_information).clamp_min(0))
 
 
 def mixture_of_values(members: Sequence[Regression]) -> Regression:

@@ -43,6 +43,8 @@ CIFAR10 = replace(
     warm=replace(PRINTED.warm, epochs=30, weight_decay=0.3),
     after=replace(PRINTED.after, epochs=100, weight_decay=0.3),
     sgpa=replace(PRINTED.sgpa, drops=True),
+    members_drop=True,
+    tempered=True,
 )
 LARGER = replace(PRINTED.model, depth=6, width=256)
 CIFAR10_AUGMENTED = replace(

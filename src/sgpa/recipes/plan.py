@@ -82,9 +82,17 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
         "mcd": (mcd, (mle,)),
         "ts": (replace(recipe.ts, base=point), (mle,)),
         "kflla": (replace(recipe.kflla, base=point), (mle,)),
-        "de": (Ensemble(id="de", base=point, size=size), (mle,)),
+        "de": (Ensemble(id="de", base=point, size=size, tempered=recipe.tempered), (mle,)),
         "sgpa": (sgpa, sparse),
-        "sgpae": (Ensemble(id="sgpae", base=replace(sgpa, drops=recipe.members_drop), size=size), sparse),
+        "sgpae": (
+            Ensemble(
+                id="sgpae",
+                base=replace(sgpa, drops=recipe.members_drop),
+                size=size,
+                tempered=recipe.tempered,
+            ),
+            sparse,
+        ),
     }
     if method in plans:
         return Plan(plans[method][0], attention, plans[method][1])

@@ -83,6 +83,13 @@ READINGS = (
         ("sgpa.drops=true",),
     ),
     Reading(
+        ("cifar10",),
+        "tempered",
+        "the average of an ensemble gets a temperature, found on validation images",
+        "the average is the answer, as printed: it is not sure enough of itself",
+        ("tempered=false",),
+    ),
+    Reading(
         PAPER,
         "kernel.preset",
         "kernel variance and length-scales start as in the authors' code",

@@ -19,7 +19,8 @@ class Recipe:
     All methods train with `optim` but SGPA, which starts from a model trained by maximum likelihood with
     `warm` and goes on with `after`. `kernel` is the base kernel of kernel attention and of SGPA. `methods`
     are those the task has a row for; ensembles have `ensemble` members, and there are `ensembles` of them.
-    `members_drop` leaves dropout on when members of an SGPA ensemble predict: as a rule they differ enough.
+    `members_drop` leaves dropout on when members of an SGPA ensemble predict, `tempered` gives the average of
+    any ensemble a temperature, found on validation rows.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Recipe:
     ensemble: int = 5
     ensembles: int = 1
     members_drop: bool = False
+    tempered: bool = False
     seeds: int = 5
     methods: tuple[str, ...] = tuple(CATALOGUE)
     examination: Examination = field(default_factory=Examination)

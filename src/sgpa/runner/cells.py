@@ -13,7 +13,7 @@ from sgpa.errors import CheckpointError
 from sgpa.evaluation import Subject
 from sgpa.files import read_json, read_tensors, write_json, write_tensors
 from sgpa.logs import history, in_words, read_log, seconds
-from sgpa.methods import Calibration, Predictor
+from sgpa.methods import NOTHING, Calibration, Predictor, Tensors
 from sgpa.models import Transformer, pretrained
 from sgpa.predicting import Trained
 from sgpa.recipes import Plan, Training, plan
@@ -24,6 +24,7 @@ from sgpa.tasks import Task, examine
 from sgpa.training import Trainer, train_together
 from sgpa.trust import saved_limit, threshold
 
+POOLED = "calibrated-together.safetensors"  # of what an ensemble found out about its average
 Announce = Callable[[str, int, int, str], None]  # work, done, total, what to show
 
 
@@ -95,7 +96,8 @@ class Ready:
     task: Task
     predictor: Predictor
     threshold: float  # of the score, above which an answer should not be trusted
-    members: tuple[Predictor, ...]  # what the predictor combines
+    members: tuple[Predictor, ...]  # what the predictor combines,
+    pooled: Tensors  # and what it needs for that
 
     @property
     def subject(self) -> Subject:
@@ -117,7 +119,8 @@ def prepare(place: Place, plan: Plan, seed: int) -> Ready:
             write_tensors(file, method.calibrate(model, data))
         calibrated = {name: value.to(model.device) for name, value in read_tensors(file)[0].items()}
         predictors.append(method.predictor(model, calibrated))
-    predictor = method.combine(predictors)
+    pooled = _pooled(folder / POOLED, plan, predictors, task)
+    predictor = method.combine(predictors, pooled)
     if task.reader is not None and not (folder / readers.FILE).exists():
         task.reader.save(folder)
     note = folder / "run.json"
@@ -126,7 +129,16 @@ def prepare(place: Place, plan: Plan, seed: int) -> Ready:
         about = {"method": method.id, "attention": plan.attention, "seed": seed, "threshold": found}
         write_json(note, about | {"classes": list(task.class_names)})
     limit = saved_limit(read_json(note)["threshold"])
-    return Ready(place, plan, seed, task, predictor, limit, tuple(predictors))
+    return Ready(place, plan, seed, task, predictor, limit, tuple(predictors), pooled)
+
+
+def _pooled(file: Path, plan: Plan, predictors: Sequence[Predictor], task: Task) -> Tensors:
+    """What the predictors need to predict together, found once."""
+    if not file.exists():
+        if found := plan.method.pool(predictors, task.splits.validation):
+            write_tensors(file, found)
+        return found
+    return read_tensors(file)[0]
 
 
 def trained(place: Place, plan: Plan, seed: int, task: Task) -> Transformer:
@@ -162,7 +174,8 @@ def open_trained(directory: Path, *, device: str = "cpu") -> Trained:
         model = Transformer.from_pretrained(place.model_folder(plan, member)).to(device)
         saved = read_tensors(directory / f"calibrated-{member}.safetensors")[0]
         predictors.append(method.predictor(model, {name: value.to(device) for name, value in saved.items()}))
-    predictor = method.combine(predictors)
+    pooled = read_tensors(directory / POOLED)[0] if (directory / POOLED).exists() else NOTHING
+    predictor = method.combine(predictors, pooled)
     about = read_json(directory / "run.json")
     return Trained(
         predictor, readers.load(directory), saved_limit(about["threshold"]), tuple(about["classes"])
@@ -207,7 +220,9 @@ def _fast(ready: Ready) -> Predictor:
     if ready.task.corrupted is None or not ready.place.device.startswith("cuda"):
         return ready.predictor
     served = [serve(member, SERVED_ROWS) for member in ready.members if worth_serving(member)]
-    return ready.plan.method.combine(served) if len(served) == len(ready.members) else ready.predictor
+    if len(served) < len(ready.members):
+        return ready.predictor
+    return ready.plan.method.combine(served, ready.pooled)
 
 
 def timings(ready: Ready) -> dict[str, Any]:
