@@ -80,7 +80,7 @@ def test_the_demo_makes_tidy_records_and_starts_no_finished_run_again(tmp_path):
         "seed",
     }
     assert all(set(record) == columns for record in saved["records"])
-    per_cell = 6 * (1 + 2 * 5) + 4  # six metrics on clean and shifted digits, four of detection
+    per_cell = 7 * (1 + 2 * 5) + 4  # seven metrics on clean and shifted digits, four of detection
     assert len(saved["records"]) == 2 * 2 * per_cell
     kinds = {"reliability", "risk-coverage", "entropy", "training", "examples"}
     assert {c["kind"] for c in saved["curves"]} == kinds

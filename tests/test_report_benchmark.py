@@ -14,6 +14,7 @@ from sgpa.report.names import by_attention, task_name
 from sgpa.report.overview import best_where, overall
 from sgpa.report.ranking import rank_table
 
+pytestmark = pytest.mark.xdist_group("page")  # all in one process of the tests: they share a page
 CIFAR = {
     "metrics",
     "reliability-sdp",
