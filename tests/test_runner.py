@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from sgpa.errors import CheckpointError, ConfigError, NumericalError
-from sgpa.files import read_json, write_json
+from sgpa.files import read_json, read_tensors, write_json, write_tensors
 from sgpa.models import KernelConfig
 from sgpa.recipes import RECIPES, plan, plans
 from sgpa.recipes.demo import DIGITS
@@ -406,3 +406,46 @@ def test_an_ensembles_temperature_is_found_once_and_carried_along(tmp_path):
     expected = ready.predictor.predict(x).probabilities
     copy = export(place.cell(row, 0), tmp_path / "copy")
     assert torch.equal(cells.open_trained(copy).predictor.predict(x).probabilities, expected)
+
+
+def test_a_test_that_was_stopped_goes_on_unless_the_model_is_another_one(tmp_path, monkeypatch):
+    place = place_of(tmp_path)
+    row = plan(place.recipe, "mle")
+    cells.train(place, row, 0, (0,))
+    cells.assess(place, row, 0)
+    file = place.cell(row, 0) / "results.json"
+    whole = file.read_bytes()
+    predicted, examine = [], cells.examine
+
+    def stopped(*args):
+        examine(*args)
+        raise KeyboardInterrupt
+
+    def counted(predictor, *rest):
+        predict = predictor.predict
+        monkeypatch.setattr(type(predictor), "predict", lambda *a: predicted.append(1) or predict(*a[1:]))
+        return examine(predictor, *rest)
+
+    monkeypatch.setattr(cells, "examine", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        cells.assess(place, row, 0, again=True)
+    monkeypatch.setattr(cells, "examine", counted)
+    cells.assess(place, row, 0, again=False)  # results.json is of before
+    assert not predicted
+    file.unlink()
+    cells.assess(place, row, 0)
+    assert len(predicted) == 1  # the examples, which are shown and not measured
+    assert file.read_bytes() == whole
+    assert not (file.parent / "tested.jsonl").exists()
+
+    file.unlink()
+    monkeypatch.setattr(cells, "examine", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        cells.assess(place, row, 0)
+    weights = place.model_folder(row, 0) / "model.safetensors"
+    tensors, _ = read_tensors(weights)
+    write_tensors(weights, tensors | {"head.bias": tensors["head.bias"] + 1})
+    monkeypatch.setattr(cells, "examine", counted)
+    predicted.clear()
+    cells.assess(place, row, 0)
+    assert len(predicted) > 1

@@ -22,10 +22,12 @@ VARIATIONAL = (
     ".rho",
 )
 
+WEIGHTS = "model.safetensors"
+
 
 def save(config: ModelConfig, weights: Mapping[str, Tensor], directory: Path) -> Path:
     """Weights first, config last: a directory with a config is complete."""
-    write_tensors(directory / "model.safetensors", weights)
+    write_tensors(directory / WEIGHTS, weights)
     write_json(directory / "config.json", to_json(config))
     return directory
 
@@ -35,7 +37,7 @@ def load(directory: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     config = from_json(read_json(directory / "config.json"))
     if not isinstance(config, ModelConfig):
         raise CheckpointError(f"{directory / 'config.json'} does not describe a model")
-    return config, read_tensors(directory / "model.safetensors")[0]
+    return config, read_tensors(directory / WEIGHTS)[0]
 
 
 def fill(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:

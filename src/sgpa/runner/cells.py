@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from sgpa import readers
+from sgpa.data import fetch
 from sgpa.errors import CheckpointError
 from sgpa.evaluation import Subject
 from sgpa.files import read_json, read_tensors, write_json, write_tensors
@@ -196,7 +197,9 @@ def assess(place: Place, plan: Plan, seed: int, announce: Announce = silent, *, 
     how, file = place.recipe.examination, folder / "tested.jsonl"
     if again:
         file.unlink(missing_ok=True)
-    keep = Parts(file, {"examination": plain(how), "data": ready.task.fingerprint})
+    models = [place.model_folder(plan, member) / pretrained.WEIGHTS for member in plan.members(seed)]
+    marks = [fetch.digest(model, "sha256") for model in models]
+    keep = Parts(file, {"models": marks, "examination": plain(how), "data": ready.task.fingerprint})
     costs = timings(ready)
     results = examine(_fast(ready), ready.subject, ready.task, how, tell, keep)
     if plan.method.trains is plan.method:  # others would show the training of the method they wrap again
