@@ -8,7 +8,7 @@ import io
 import json
 from pathlib import Path
 
-from benchmarks.readme import ROOT, records
+from benchmarks.readme import ROOT, compared, heading, records
 from sgpa.report import aggregate, headline
 from sgpa.report.export import COLUMNS
 from sgpa.report.names import corruption_type, labels, metric
@@ -53,12 +53,10 @@ def section(run: Path) -> str:
     found = records(run / "results.csv")
     (task,) = tasks(found)
     table = headline(aggregate(found))
-    columns = [c for c in table.columns if c.evaluation != "robustness" or c.metric == "nll"]
-    columns += [Column("in-distribution", "", "mce_all_classes", "Clean test set")]
+    columns = [*compared(table), Column("in-distribution", "", "mce_all_classes", "Clean test set")]
     columns = [c for c in columns if any(place[1] == c for place in table.cells)]
     names, paper = labels(table.rows), beside(table.cells, task)
-    heads = [c.heading if c.group.startswith("Clean") else f"{c.group}: {c.heading}" for c in columns]
-    lines = [f"| | seeds | {' | '.join(heads)} |", "|---|--:|" + "--:|" * len(columns)]
+    lines = [f"| | seeds | {' | '.join(map(heading, columns))} |", "|---|--:|" + "--:|" * len(columns)]
     for row in table.rows:
         cells = [table.cells.get((row, c)) for c in columns]
         shown = [_cell(cell, paper.get((row, c)), c) for cell, c in zip(cells, columns, strict=True)]

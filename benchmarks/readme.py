@@ -10,7 +10,7 @@ from typing import Any
 
 from sgpa.report import aggregate, headline
 from sgpa.report.names import labels, metric
-from sgpa.report.tables import Table
+from sgpa.report.tables import Column, Table
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -40,13 +40,23 @@ def two_methods(file: Path) -> str:
 def all_methods(file: Path) -> str:
     """A line for every method: clean metrics, NLL under the strongest shifts, detection."""
     table = headline(aggregate(records(file)))
-    columns = [c for c in table.columns if c.evaluation != "robustness" or c.metric == "nll"]
-    heads = [c.heading if c.group.startswith("Clean") else f"{c.group}: {c.heading}" for c in columns]
+    columns = compared(table)
+    heads = [heading(c) for c in columns]
     names = labels(table.rows)
     lines = [f"| method | {' | '.join(heads)} |", "|---|" + "--:|" * len(columns)]
     for row in table.rows:
         lines.append(f"| {names[row]} | {' | '.join(_cell(table, row, c) for c in columns)} |")
     return "\n".join(lines)
+
+
+def compared(table: Table) -> list[Column]:
+    """The columns of a line for every method: under shift the NLL alone."""
+    return [c for c in table.columns if c.evaluation != "robustness" or c.metric == "nll"]
+
+
+def heading(column: Column) -> str:
+    """What is measured, and on what if not on clean data."""
+    return column.heading if column.group.startswith("Clean") else f"{column.group}: {column.heading}"
 
 
 def _cell(table: Table, row: Any, column: Any) -> str:

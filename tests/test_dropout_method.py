@@ -18,7 +18,8 @@ from sgpa.models import DotProductConfig, ModelConfig, PatchConfig, SgpaConfig, 
 from sgpa.models.modes import evaluating
 from sgpa.noise import Dropout
 from sgpa.optim import OptimConfig
-from sgpa.training import Trainer, validate
+from sgpa.selection import validate
+from sgpa.training import Trainer
 
 CONFIG = ModelConfig(
     embedding=PatchConfig(image_size=4, channels=1, patch_size=2), depth=2, heads=2, width=8, outputs=3

@@ -17,7 +17,8 @@ from sgpa.methods.ensemble import Ensemble, EnsemblePredictor, deep_ensemble, sg
 from sgpa.methods.sngp import Sngp
 from sgpa.models import ModelConfig, PatchConfig, RandomFeatureConfig, SgpaConfig
 from sgpa.optim import OptimConfig
-from sgpa.training import Trainer, score
+from sgpa.selection import score
+from sgpa.training import Trainer
 from sgpa.types import Classification, Regression
 
 CONFIG = ModelConfig(

@@ -1,5 +1,6 @@
 """Files that are either there whole or not there at all."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -56,6 +57,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
             return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read ({error}); it was damaged or cut short") from None
+
+
+def digest(x: Tensor) -> str:
+    """Names a tensor by its bytes; a sum would depend on the number of threads."""
+    return hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
 
 
 def _plain(data: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sgpa import distributed, logs, memory, metrics
+from sgpa import distributed, logs, memory
 from sgpa.attention.kernel import KernelProjections
 from sgpa.captured import Captured, can_capture
 from sgpa.checkpoints import load_run, save_run
@@ -21,15 +21,16 @@ from sgpa.compiled import Compiled, can_compile
 from sgpa.data import Dataset
 from sgpa.diagnostics import diagnose
 from sgpa.errors import CheckpointError, ConfigError, check_fields
-from sgpa.files import read_json, read_tensors, write_json, write_tensors
+from sgpa.files import digest, read_json, read_tensors, write_json, write_tensors
 from sgpa.fused import TRITON
-from sgpa.methods import Method, Predictor
+from sgpa.methods import Method
 from sgpa.models import ModelConfig, Transformer, pretrained, to_json
 from sgpa.objectives import Progress
 from sgpa.optim import OptimConfig, adam
 from sgpa.parallel import DataParallel
+from sgpa.selection import Choice, suffix, to_minimise, validate
 from sgpa.stepping import Member, Moment, OneByOne, Stacked, can_stack, random_state, set_random_state
-from sgpa.types import Batch, Classification, Prediction
+from sgpa.types import Batch
 
 FINISHED = "finished.json"  # beside the model: of which run it is
 CHECKPOINT_SECONDS = 5.0  # at most so much work is lost when a run dies
@@ -111,11 +112,6 @@ class Trainer:
         return None if self.directory is None else self.directory / name
 
 
-def suffix(also: Method) -> str:
-    """Of the model, of validation scores and of all else that a training keeps for a method in `also`."""
-    return f"-{also.id}"
-
-
 def train_together(trainers: Sequence[Trainer]) -> list[Transformer]:
     """Train several runs that share method, model and optimiser; returns their models.
 
@@ -180,25 +176,6 @@ def tell_of_triton() -> None:
     log.warning("Triton is not installed: kernel attention takes slower ways; install the extra `fused`")
 
 
-@dataclass
-class _Choice:
-    """The best epoch so far by a method's own predictions."""
-
-    method: Method
-    suffix: str  # of what it writes: empty for the method that trains
-    weights: dict[str, Tensor] | None = None
-
-    @property
-    def score(self) -> str:
-        """Where a run's note has what is minimised; the epoch stands beside it."""
-        return f"best{self.suffix}"
-
-    @property
-    def epoch(self) -> str:
-        """Where a run's note has the chosen epoch."""
-        return f"best_epoch{self.suffix}"
-
-
 class _Run:
     """A training under way: its model and all it writes to disk."""
 
@@ -225,7 +202,7 @@ class _Run:
             raise CheckpointError(f"{t.directory} must be a folder that all machines share")
         if log := self.output("log.jsonl"):
             logs.cut(log, self.note["epoch"])
-        self.choices = [_Choice(t.method, ""), *(_Choice(other, suffix(other)) for other in t.also)]
+        self.choices = [Choice(t.method, ""), *(Choice(other, suffix(other)) for other in t.also)]
         for choice in self.choices:
             best = t.path(f"{choice.score}.safetensors")
             if best is not None and self.note.get(choice.score) is not None:
@@ -264,7 +241,7 @@ class _Run:
         if distributed.leader():
             t.report(line)
 
-    def choose(self, choice: _Choice, line: dict[str, Any]) -> None:
+    def choose(self, choice: Choice, line: dict[str, Any]) -> None:
         """Validate, and keep the weights if they are the best so far."""
         t, epoch, model = self.trainer, line["epoch"], self.member.model
         scores = distributed.agreed(validate(choice.method.predictor(model), self.validation))
@@ -345,40 +322,8 @@ INITIAL_BATCH = 512  # rows a method may look at to set initial values
 DIAGNOSED = 64  # rows the diagnostics look at
 
 
-def digest(x: Tensor) -> str:
-    """Names a tensor by its bytes; a sum would depend on the number of threads."""
-    return hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
-
-
 def check_device(name: str) -> None:
     """One clear line for a device that is not there."""
     known = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     fine = name in known or (name == "cuda" and len(known) > 1)
     check_fields("trainer", [("device", name, fine, ", ".join(known))])
-
-
-def to_minimise(scores: dict[str, float], epoch: int, select: str) -> float:
-    """The number whose smallest value picks the epoch."""
-    if select == "last":
-        return -float(epoch)
-    value = scores.get(select)
-    check_fields("optim", [("select", select, value is not None, ", ".join((*scores, "last")))])
-    assert value is not None
-    return -value if select == "accuracy" else value
-
-
-def validate(predictor: Predictor, data: Dataset) -> dict[str, float]:
-    """Validation metrics of a predictor."""
-    return score(predictor.predict(data.inputs), data.targets)
-
-
-def score(prediction: Prediction, targets: Tensor) -> dict[str, float]:
-    """The metrics that selection may use."""
-    if isinstance(prediction, Classification):
-        p = prediction.probabilities.cpu()
-        return {"accuracy": metrics.accuracy(p, targets.cpu()), "nll": metrics.nll(p, targets.cpu())}
-    f, b = prediction.samples.cpu(), prediction.scale.cpu()
-    return {
-        "mae": metrics.mae(f.mean(0), targets.cpu()),
-        "nll": metrics.laplace_mixture_nll(f, b, targets.cpu()),
-    }

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from sgpa.data import Dataset
 from sgpa.errors import InputError, check_fields
@@ -65,7 +66,7 @@ class Ensemble(PostHoc):
         found = EnsemblePredictor(tuple(predictors)).predict(validation.inputs)
         if not isinstance(found, Classification):
             raise InputError(f"{self.id}: only probabilities of classes can be tempered")
-        log_p = found.probabilities.double().clamp_min(TINY).log()  # [N, K]
+        log_p = _log(found)  # [N, K]
         return {"temperature": best_temperature(log_p[None], validation.targets.to(log_p.device))}
 
 
@@ -122,10 +123,13 @@ def mixture_of_classes(members: Sequence[Classification]) -> Classification:
 
 def tempered(p: Classification, temperature: float) -> Classification:
     """p^(1/T), normalised. How far members disagree, the mutual information, stays as it is."""
-    log_p = p.probabilities.double().clamp_min(TINY).log()
-    cooled = (log_p / temperature).softmax(-1).to(p.probabilities.dtype)
+    cooled = (_log(p) / temperature).softmax(-1).to(p.probabilities.dtype)
     total = torch.special.entr(cooled).sum(-1)
     return Classification(cooled, (total - p.mutual_information).clamp_min(0))
+
+
+def _log(p: Classification) -> Tensor:
+    return p.probabilities.double().clamp_min(TINY).log()
 
 
 def mixture_of_values(members: Sequence[Regression]) -> Regression:

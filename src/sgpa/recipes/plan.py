@@ -7,7 +7,7 @@ from sgpa.methods import CATALOGUE, Ensemble, Method, Mle
 from sgpa.methods.dropout import check_dropout
 from sgpa.optim import OptimConfig
 from sgpa.recipes.schema import ATTENTIONS, Recipe
-from sgpa.training import suffix
+from sgpa.selection import suffix
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ published ones in `CIFAR-10-C` or `cifar10-c`, those that `make` wrote in `cifar
 note that says of which images and with which random numbers.
 """
 
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from torch import Tensor
 from sgpa.data import corruptions as c
 from sgpa.data.sources import cache_dir, roots
 from sgpa.errors import CheckpointError
-from sgpa.files import read_json, write_json
+from sgpa.files import digest, read_json, write_json
 
 NOTE = "made.json"  # which images, which random numbers
 SEED = 0
@@ -86,8 +85,7 @@ def _folder(name: str, root: Path) -> Path:
 
 
 def _about(images: Tensor) -> dict[str, object]:
-    digest = hashlib.sha256(images.cpu().contiguous().numpy().tobytes()).hexdigest()
-    return {"images": digest, "rows": len(images), "seed": SEED, "frost": c.frost_source()}
+    return {"images": digest(images), "rows": len(images), "seed": SEED, "frost": c.frost_source()}
 
 
 def _same(folder: Path, images: Tensor) -> bool:
