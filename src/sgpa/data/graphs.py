@@ -202,12 +202,49 @@ def _random_rows(real: Tensor, width: int, generator: torch.Generator) -> Tensor
     return normalize(rows, dim=-1)
 
 
+def return_chances(graph: Graph, steps: int) -> Tensor:
+    """The chance that a random walk is back at its node after 1, 2, ... steps: [n, steps].
+
+    Diagonals of (D^-1 A)^k: at odd k they are zero but on and near odd cycles, and a ring of k atoms shows at
+    step k. They need no signs and no order, so equal surroundings have equal chances.
+    """
+    A = adjacency(graph)
+    W = A / A.sum(1, keepdim=True).clamp_min(1)
+    found, power = [], torch.eye(len(graph), dtype=A.dtype)
+    for _ in range(steps):
+        power = power @ W
+        found.append(power.diagonal())
+    return torch.stack(found, 1).float()
+
+
+def _walks(graphs: Sequence[Graph], width: int) -> list[Tensor]:
+    """Laplacian identifiers in the first half of the columns, chances to return in the second."""
+    half = _eigenvectors(width)
+    return [
+        torch.cat([P, return_chances(graph, width - half)], 1)
+        for graph, P in zip(graphs, _laplacian(graphs, half), strict=True)
+    ]
+
+
+def _eigenvectors(width: int) -> int:
+    """How many columns of `walks` are eigenvectors."""
+    return (width + 1) // 2
+
+
 def flip_signs(inputs: Inputs, generator: torch.Generator) -> Graphs:
     """Every eigenvector of every graph times a random sign: an `Augment` for Laplacian identifiers."""
     graphs = _graphs(inputs)
     P = graphs.identifiers  # [B, N, P]
     coin = torch.randint(0, 2, (len(graphs), 1, P.shape[-1]), generator=generator, device=P.device)
     return replace(graphs, identifiers=P * (2 * coin - 1).to(P.dtype))
+
+
+def flip_walks(inputs: Inputs, generator: torch.Generator) -> Graphs:
+    """`flip_signs` for the eigenvectors of `walks`; chances stay as they are."""
+    graphs, flipped = _graphs(inputs), flip_signs(inputs, generator)
+    half = _eigenvectors(graphs.identifiers.shape[-1])
+    P = torch.cat([flipped.identifiers[..., :half], graphs.identifiers[..., half:]], -1)
+    return replace(graphs, identifiers=P)
 
 
 def redraw(inputs: Inputs, generator: torch.Generator) -> Graphs:
@@ -233,6 +270,7 @@ Identify = Callable[[Sequence[Graph], int], list[Tensor]]
 IDENTIFIERS: dict[str, tuple[Identify, Augment]] = {  # how they are made, and how training varies them
     "laplacian": (_laplacian, flip_signs),
     "orthogonal": (_orthogonal, redraw),
+    "walks": (_walks, flip_walks),
 }
 
 
