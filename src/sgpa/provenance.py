@@ -3,12 +3,17 @@
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from sgpa.files import read_json, write_json
+
+FILE = "made.json"  # in a folder: where, when and with what its contents were made
 
 
 def provenance() -> dict[str, Any]:
@@ -23,6 +28,30 @@ def provenance() -> dict[str, Any]:
         "commit": _commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
+
+
+def record(folder: Path) -> None:
+    """Keep the facts beside what was made."""
+    write_json(folder / FILE, provenance())
+
+
+def of_all(folders: Sequence[Path]) -> dict[str, Any]:
+    """The facts of folders that go together: what they agree in, or a list; the date is the last.
+
+    Nothing where nothing was recorded.
+    """
+    files = [folder / FILE for folder in dict.fromkeys(folders) if (folder / FILE).exists()]
+    made = [read_json(file) for file in files]
+    if not made:
+        return {}
+    found = {name: _agreed([facts[name] for facts in made]) for name in made[0] if name != "date"}
+    return found | {"date": max(facts["date"] for facts in made)}
+
+
+def _agreed(values: Sequence[Any]) -> Any:
+    """The value, or those that differ in a list."""
+    different = [value for i, value in enumerate(values) if value not in values[:i]]
+    return different[0] if len(different) == 1 else different
 
 
 def _version() -> str:

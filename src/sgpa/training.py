@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sgpa import distributed, logs, memory
+from sgpa import distributed, logs, memory, provenance
 from sgpa.attention.kernel import KernelProjections
 from sgpa.captured import Captured, can_capture
 from sgpa.checkpoints import load_run, save_run
@@ -262,6 +262,7 @@ class _Run:
             if (path := self.output(f"model{choice.suffix}")) is not None:
                 model.save_pretrained(path)
         if (path := self.output(FINISHED)) is not None:
+            provenance.record(path.parent)
             write_json(path, self.note)
         model.eval()
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from sgpa.errors import InputError
 from sgpa.linalg import recording
 from sgpa.models.config import TokenConfig
-from sgpa.noise import sharded
+from sgpa.noise import Dropout, sharded
 
 
 def columns_in_use(padding: Tensor, multiple: int = 1) -> int:
@@ -30,6 +30,9 @@ class TokenEmbedding(nn.Module):
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(config.vocabulary, config.embedding_width, padding_idx=config.pad)
+        with torch.no_grad():
+            self.tokens.weight.mul_(config.scale)
+        self.drop = Dropout(config.drop)
         self.positions = nn.Parameter(0.1 * torch.randn(config.max_tokens, config.embedding_width))
         same = config.embedding_width == width
         self.project = nn.Identity() if same else nn.Linear(config.embedding_width, width)
@@ -38,7 +41,10 @@ class TokenEmbedding(nn.Module):
         """Tokens and the padding mask (True at padding)."""
         self.check(ids)
         ids = self.trimmed(ids)
-        tokens = self.project(self.tokens(ids) + self.positions[: ids.shape[1]])
+        words = self.tokens(ids)  # [B, T, E]
+        if self.drop.active:
+            words = words * self.drop(torch.ones_like(words[..., :1]))
+        tokens = self.project(words + self.positions[: ids.shape[1]])
         return tokens, ids == self.config.pad
 
     def trimmed(self, ids: Tensor, multiple: int = 1) -> Tensor:

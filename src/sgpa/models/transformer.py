@@ -120,7 +120,8 @@ class Transformer(nn.Module):
         Samples multiply the batch at the first random step: from there on f is [S B, T, E].
         """
         states = self.global_state() if states is None else states
-        if samples is not None and bayesian_maps(self):
+        drops = any(isinstance(m, Dropout) and m.active for m in self.embedding.modules())
+        if samples is not None and (bayesian_maps(self) or drops):
             inputs, samples = inputs[torch.arange(len(inputs), device=self.device).repeat(samples)], None
         f, padding = self.embedding(inputs)  # [B, T, E], [B, T] or None
         if samples is not None and self.dropout.active:

@@ -11,7 +11,7 @@ from sgpa import distributed
 from sgpa.errors import ConfigError
 from sgpa.files import read_json, write_json
 from sgpa.methods import Ensemble
-from sgpa.provenance import provenance
+from sgpa.provenance import of_all, provenance
 from sgpa.recipes import Plan
 from sgpa.runner import cells
 from sgpa.runner.jobs import Announce, Executor, Failure, Here, Job, run_jobs
@@ -126,13 +126,15 @@ def collect(
     place: Place, plans: Sequence[Plan], seeds: int, command: str = "", title: str = "", summary: str = ""
 ) -> dict[str, Any]:
     """All finished cells in one file: the same runs give the same bytes. Times go to a file of their own."""
-    found, timings = [], []
+    found, timings, folders = [], [], []
     for plan, seed in grid(plans, seeds, place.recipe.ensembles):
         folder = place.cell(plan, seed)
         if (folder / "results.json").exists():
             found.append(read_json(folder / "results.json"))
             timings.append(read_json(folder / "timings.json"))
-    facts = provenance()
+            trainings = [(training, s) for training in plan.trainings for s in plan.members(seed)]
+            folders += [*(place.folder(plan, training, s) for training, s in trainings), folder]
+    facts = of_all(folders) or provenance()
     date = facts.pop("date")
     results = {
         "schema": 1,

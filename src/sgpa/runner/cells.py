@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from sgpa import readers
+from sgpa import provenance, readers
 from sgpa.data import fetch
 from sgpa.errors import CheckpointError
 from sgpa.evaluation import Subject
@@ -205,6 +205,7 @@ def assess(place: Place, plan: Plan, seed: int, announce: Announce = silent, *, 
     if plan.method.trains is plan.method:  # others would show the training of the method they wrap again
         log = place.folder(plan, plan.trainings[-1], seed) / "log.jsonl"
         results.draw(ready.subject, "training", "", history(log, f"validation{plan.suffix}"))
+    provenance.record(folder)
     write_json(folder / "timings.json", costs)
     write_json(
         folder / "results.json",

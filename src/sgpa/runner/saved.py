@@ -7,6 +7,7 @@ from typing import Any
 from sgpa.errors import InputError
 from sgpa.files import read_json
 from sgpa.methods import CATALOGUE
+from sgpa.provenance import of_all
 from sgpa.runner.benchmark import read_results
 from sgpa.runner.place import Place, plain
 
@@ -62,6 +63,7 @@ def cell_results(cells: Sequence[Path]) -> dict[str, Any]:
             "recipe": plain(recipe),
             "data": {name: mark for one in found for name, mark in one["data"].items()},
             "timings": timings,
+            **of_all(cells),
         },
     }
 

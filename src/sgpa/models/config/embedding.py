@@ -57,12 +57,18 @@ class PatchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenConfig:
-    """Token ids with learned embeddings and positions. `pad` is the id that fills up short rows."""
+    """Token ids with learned embeddings and positions. `pad` is the id that fills up short rows.
+
+    `scale` is the standard deviation of new token embeddings: rare words keep much of theirs, as noise.
+    `drop` is the chance that dropout takes a whole token away, and leaves its position.
+    """
 
     vocabulary: int
     max_tokens: int = 512
     embedding_width: int = 128
     pad: int = 0
+    scale: float = 1.0
+    drop: float = 0.0
 
     def __post_init__(self) -> None:
         check_fields(
@@ -72,6 +78,8 @@ class TokenConfig:
                 ("max_tokens", self.max_tokens, self.max_tokens >= 1, "1 or more"),
                 ("embedding_width", self.embedding_width, self.embedding_width >= 1, "1 or more"),
                 ("pad", self.pad, 0 <= self.pad < self.vocabulary, f"0..{self.vocabulary - 1}"),
+                ("scale", self.scale, self.scale > 0, "above 0"),
+                ("drop", self.drop, 0 <= self.drop < 1, "0 up to, but not, 1"),
             ],
         )
 
