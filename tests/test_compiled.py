@@ -23,6 +23,7 @@ from sgpa.stacking import side_by_side
 from sgpa.stepping import Member, Moment, Stacked, Step, random_state
 from sgpa.training import train_together
 from sgpa.types import Batch
+from test_models import ATTENTIONS, GRAPHS, graphs, small
 from test_together import CONFIG, OPTIM, SGPA, Stop, assert_close, blobs, stop_at, trainers
 
 METHODS = {
@@ -125,6 +126,29 @@ def test_a_compiled_step_is_the_plain_step(uncompiled, name, count, changes):
         assert torch.allclose(a.parts, b.parts, rtol=1e-5, atol=1e-6)
         assert (float(a.weight_g), float(a.weight_a)) == pytest.approx((b.weight_g, b.weight_a), rel=1e-6)
     assert_same(ours, plain)
+
+
+@pytest.mark.parametrize("method", [Mle(), SGPA], ids=["mle", "sgpa"])
+def test_a_compiled_step_of_graphs_with_numbers_is_the_plain_step(uncompiled, method):
+    config = small(GRAPHS, ATTENTIONS["kernel"], outputs=1, likelihood="laplace")
+    given = [Batch(graphs(), torch.tensor([9.0, 11.0]))]  # both above: gradients do not cancel
+    found = []
+    for kind in (Stacked, Run):
+        torch.manual_seed(0)
+        model = method.build(config).train()
+        model.likelihood.initialise(torch.tensor([3.0, 5.0, 10.0]))
+        method.initialise(model, given[0])
+        optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], fused=True)
+        made = [Member("seed 0", model, optimiser, random_state())]
+        with kind(made, method, ONCE) as stepper:
+            parts = [stepper.step(given, moment(at)).parts for at in range(3)]
+        stepper.close()
+        found.append((made, parts))
+    assert stepper.compiled is not None
+    assert torch.allclose(torch.cat(found[0][1]), torch.cat(found[1][1]), rtol=1e-5, atol=1e-6)
+    assert_same(found[1][0], found[0][0])
+    likelihood = found[1][0][0].model.likelihood
+    assert (float(likelihood.centre), float(likelihood.spread)) != (0.0, 1.0)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -241,7 +265,7 @@ def test_what_is_compiled(monkeypatch):
         assert can_compile(each, compiled.LONG) == careful, name
         assert not can_compile(each, compiled.LONG - 1), name
     others = {
-        "buffers": Sngp(head=RandomFeatureConfig(features=16)),
+        "power iteration": Sngp(head=RandomFeatureConfig(features=16)),
         "cheng-boots": Sgpa(attention=SgpaConfig(form="cheng-boots", num_global=3)),
         "standard": Sgpa(attention=SgpaConfig(form="standard")),
         "joint": Sgpa(attention=SgpaConfig(num_global=3, joint=True)),

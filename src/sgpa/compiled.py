@@ -18,6 +18,7 @@ from sgpa.captured import Captured, Recorded, can_capture
 from sgpa.errors import first_line
 from sgpa.linalg import matrix_units
 from sgpa.models import ModelConfig, TokenConfig
+from sgpa.models.spectral import SpectralLinear
 from sgpa.noise import Draw
 from sgpa.objectives import Progress
 from sgpa.optim import decayed
@@ -188,6 +189,6 @@ def can_compile(members: Sequence[Member], steps: int) -> bool:
         steps >= LONG
         and can_capture(members)
         and one_width(model.config)
-        and not any(name in model.state_dict() for name, _ in model.named_buffers())
+        and not any(isinstance(m, SpectralLinear) for m in model.modules())
         and model.careful
     )
