@@ -8,12 +8,9 @@ import io
 import json
 from pathlib import Path
 
-from benchmarks.readme import ROOT, compared, heading, records
-from sgpa.report import aggregate, headline
+from benchmarks.readme import ROOT, beside_paper
 from sgpa.report.export import COLUMNS
-from sgpa.report.names import corruption_type, labels, metric
-from sgpa.report.paper import beside
-from sgpa.report.tables import Cell, Column, Published, tasks
+from sgpa.report.names import corruption_type
 
 RESULTS = ROOT / "docs" / "results"
 HEAD = """# Results
@@ -50,28 +47,9 @@ def page() -> str:
 def section(run: Path) -> str:
     """One run: its command, its facts, and a line for every method."""
     facts = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    found = records(run / "results.csv")
-    (task,) = tasks(found)
-    table = headline(aggregate(found))
-    columns = [*compared(table), Column("in-distribution", "", "mce_all_classes", "Clean test set")]
-    columns = [c for c in columns if any(place[1] == c for place in table.cells)]
-    names, paper = labels(table.rows), beside(table.cells, task)
-    lines = [f"| | seeds | {' | '.join(map(heading, columns))} |", "|---|--:|" + "--:|" * len(columns)]
-    for row in table.rows:
-        cells = [table.cells.get((row, c)) for c in columns]
-        shown = [_cell(cell, paper.get((row, c)), c) for cell, c in zip(cells, columns, strict=True)]
-        seeds = max(cell.n for cell in cells if cell is not None)
-        lines.append(f"| {names[row]} | {seeds} | {' | '.join(shown)} |")
-    about = f"`{facts['command']}`, commit {facts['commit']}, {facts['hardware']}, {facts['date'][:10]}."
-    return "\n".join([f"## [{run.name}]({run.name})", "", about, "", *lines, ""])
-
-
-def _cell(ours: Cell | None, paper: Published | None, column: Column) -> str:
-    if ours is None:
-        return ""
-    shape = metric(column.metric)
-    value = shape.text(ours.mean) + ("" if ours.error is None else f" ± {shape.text(ours.error)}")
-    return value if paper is None else f"{value} ({shape.text(paper.mean)}{'?' if paper.doubtful else ''})"
+    commits = " and ".join([facts["commit"]] if isinstance(facts["commit"], str) else facts["commit"])
+    about = f"`{facts['command']}`, commit {commits}, {facts['hardware']}, {facts['date'][:10]}."
+    return "\n".join([f"## [{run.name}]({run.name})", "", about, "", beside_paper(run / "results.csv"), ""])
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""Puts the tables of a finished demo into the README: what it prints is what the run came to.
+"""Puts the tables of kept runs into the README: what it prints is what the runs came to.
 
-Usage: python -m benchmarks.readme   (after `docs/results/digits*/results.csv` were renewed)
+Usage: python -m benchmarks.readme   (after a `results.csv` in docs/results was renewed)
 """
 
 import csv
@@ -10,11 +10,11 @@ from typing import Any
 
 from sgpa.report import aggregate, headline
 from sgpa.report.names import labels, metric
-from sgpa.report.tables import Column, Table
+from sgpa.report.paper import beside
+from sgpa.report.tables import Cell, Column, Published, Table, tasks
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-SHOWN = ("accuracy", "nll", "ece", "auroc")
 
 
 def records(file: Path) -> list[dict[str, Any]]:
@@ -37,26 +37,38 @@ def two_methods(file: Path) -> str:
     return "\n".join(lines)
 
 
-def all_methods(file: Path) -> str:
-    """A line for every method: clean metrics, NLL under the strongest shifts, detection."""
-    table = headline(aggregate(records(file)))
-    columns = compared(table)
-    heads = [heading(c) for c in columns]
-    names = labels(table.rows)
-    lines = [f"| method | {' | '.join(heads)} |", "|---|" + "--:|" * len(columns)]
+def beside_paper(file: Path) -> str:
+    """A line for every method: our mean ± one standard error over seeds, in brackets what the paper prints.
+
+    Of corruptions the NLL at the strongest, and MCE over all classes, which is what the paper's is.
+    """
+    found = records(file)
+    (task,) = tasks(found)
+    table = headline(aggregate(found))
+    columns = [c for c in table.columns if c.evaluation != "robustness" or c.metric == "nll"]
+    last = Column("in-distribution", "", "mce_all_classes", "Clean test set")
+    columns += [last] if any(place[1] == last for place in table.cells) else []
+    names, paper = labels(table.rows), beside(table.cells, task)
+    lines = [f"| | seeds | {' | '.join(map(_heading, columns))} |", "|---|--:|" + "--:|" * len(columns)]
     for row in table.rows:
-        lines.append(f"| {names[row]} | {' | '.join(_cell(table, row, c) for c in columns)} |")
+        cells = [table.cells.get((row, c)) for c in columns]
+        shown = [_both(cell, paper.get((row, c)), c) for cell, c in zip(cells, columns, strict=True)]
+        seeds = max(cell.n for cell in cells if cell is not None)
+        lines.append(f"| {names[row]} | {seeds} | {' | '.join(shown)} |")
     return "\n".join(lines)
 
 
-def compared(table: Table) -> list[Column]:
-    """The columns of a line for every method: under shift the NLL alone."""
-    return [c for c in table.columns if c.evaluation != "robustness" or c.metric == "nll"]
-
-
-def heading(column: Column) -> str:
+def _heading(column: Column) -> str:
     """What is measured, and on what if not on clean data."""
     return column.heading if column.group.startswith("Clean") else f"{column.group}: {column.heading}"
+
+
+def _both(ours: Cell | None, paper: Published | None, column: Column) -> str:
+    if ours is None:
+        return ""
+    shape = metric(column.metric)
+    value = shape.text(ours.mean) + ("" if ours.error is None else f" ± {shape.text(ours.error)}")
+    return value if paper is None else f"{value} ({shape.text(paper.mean)}{'?' if paper.doubtful else ''})"
 
 
 def _cell(table: Table, row: Any, column: Any) -> str:
@@ -68,7 +80,7 @@ def _cell(table: Table, row: Any, column: Any) -> str:
 
 TABLES = {
     "digits": (two_methods, ROOT / "docs" / "results" / "digits" / "results.csv"),
-    "methods": (all_methods, ROOT / "docs" / "results" / "digits-methods" / "results.csv"),
+    "cifar10": (beside_paper, ROOT / "docs" / "results" / "cifar10" / "results.csv"),
 }
 
 

@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from sgpa import metrics
 from sgpa.runner import open_cell, open_trained
@@ -30,3 +31,13 @@ def test_the_digits_model_is_the_one_of_the_results():
 
 def test_kept_models_are_small():
     assert sum(file.stat().st_size for file in (ROOT / "models").rglob("*") if file.is_file()) < 8e6
+
+
+def test_the_cifar10_model_reads_pictures_of_any_size(tmp_path):
+    trained = open_trained(ROOT / "models" / "cifar10" / "cells" / "kernel-sgpa-0")
+    Image.new("RGB", (80, 48), "navy").save(tmp_path / "night.png")
+    rows = trained.reader.read([tmp_path / "night.png"])
+    p = trained.predictor.predict(rows.inputs).probabilities
+    assert trained.classes[3] == "cat"
+    assert p.shape == (1, 10)
+    assert p.sum() == pytest.approx(1)

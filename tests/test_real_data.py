@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 import torch
 
+from sgpa import metrics
 from sgpa.data import vision
 from sgpa.data.sources import SOURCES, find, read_table, verify
 from sgpa.data.vision import MEAN, STD, cifar, load_images
 from sgpa.methods import Sgpa
 from sgpa.models import ModelConfig, PatchConfig
 from sgpa.objectives import Progress
+from sgpa.runner import open_trained
+from test_kept_models import kept
 
 ROOT = Path(os.environ.get("SGPA_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
@@ -125,3 +128,14 @@ def test_zinc_labels_and_sizes(split):
     assert abs(y.mean()) < 0.1
     assert y.std() == pytest.approx(2.01, abs=0.05)
     assert column("zinc", split, "num_nodes").mean() == pytest.approx(23.1, abs=0.2)
+
+
+def test_the_kept_cifar10_model_is_the_one_of_the_results():
+    need("cifar10", "test")
+    images, labels = (part[:200] for part in load_images("cifar10", "test", ROOT))
+    trained = open_trained(Path(__file__).parents[1] / "models" / "cifar10" / "cells" / "kernel-sgpa-0")
+    p = trained.predictor.predict(images).probabilities.double()
+    expected = kept("cifar10", method="sgpa", seed="0", evaluation="in-distribution")
+    error = (expected["accuracy"] * (1 - expected["accuracy"]) / len(labels)) ** 0.5
+    assert abs(metrics.accuracy(p, labels) - expected["accuracy"]) < 3 * error
+    assert metrics.nll(p, labels) == pytest.approx(expected["nll"], abs=0.2)
