@@ -21,6 +21,7 @@ from sgpa.data.graphs import (
 )
 from sgpa.errors import ConfigError, InputError
 from sgpa.models import GraphConfig, KernelAttentionConfig, ModelConfig, Transformer
+from sgpa.models.graph import GraphEmbedding
 
 DATA = Path(os.environ.get("SGPA_DATA", Path(__file__).parents[2] / "shared" / "data"))
 needs_zinc = pytest.mark.skipif(
@@ -146,6 +147,43 @@ def test_flips_change_signs_only_and_repeat_by_seed():
     assert (signs[0] - signs[1:]).abs().max() > 1  # every graph has its own
     assert torch.equal(flip_signs(batch, torch.Generator().manual_seed(5)).identifiers, flipped.identifiers)
     assert torch.equal(flipped.edges, batch.edges)
+
+
+def test_chances_to_return_by_hand():
+    # from the end of propane a walk is at the other carbon, then half of the time back
+    found = graphs.return_chances(PROPANE, 4)
+    ends, middle = [0, 0.5, 0, 0.5], [0, 1, 0, 1]
+    assert torch.allclose(found, torch.tensor([ends, middle, ends]))
+    ring = graphs.return_chances(RING, 6)
+    assert torch.allclose(ring, ring[:1].expand(6, -1))  # no atom of a ring is special
+    assert ring[0, :6].tolist() == pytest.approx([0, 1 / 2, 0, 3 / 8, 0, 20 / 64 + 2 / 64])  # or once around
+    assert (graphs.return_chances(graph([0], []), 3) == 0).all()
+
+
+def test_walks_stand_beside_eigenvectors_and_keep_their_signs():
+    batch = identified([ODD] * 20, "walks", 7)
+    assert torch.equal(batch.identifiers[0, :, :4], laplacian_identifiers(ODD, 4))
+    assert torch.equal(batch.identifiers[0, :, 4:], graphs.return_chances(ODD, 3))
+    flipped = graphs.flip_walks(batch, torch.Generator().manual_seed(5)).identifiers
+    assert torch.equal(flipped[..., 4:], batch.identifiers[..., 4:])
+    assert torch.equal(flipped[..., :4].abs(), batch.identifiers[..., :4].abs())
+    assert not torch.equal(flipped[..., :4], batch.identifiers[..., :4])
+    order = torch.tensor([4, 2, 0, 5, 1, 3])
+    assert torch.allclose(graphs.return_chances(moved(ODD, order), 5), graphs.return_chances(ODD, 5)[order])
+
+
+def test_edges_that_know_the_types_of_their_ends():
+    config = GraphConfig(node_types=5, edge_types=3, identifier_width=6, ends=True)
+    torch.manual_seed(0)
+    layer = GraphEmbedding(config, 8)
+    batch = identified([ODD], width=6)
+    tokens, n = layer(batch)[0][0], len(ODD)
+    layer.ends, table = None, layer.ends.weight
+    plain = layer(batch)[0][0]
+    assert torch.equal(tokens[:n], plain[:n])
+    for i, (u, v) in enumerate(ODD.edges.tolist()):
+        known = table[ODD.nodes[u]] + table[config.node_types + ODD.nodes[v]]
+        assert torch.allclose(tokens[n + i], plain[n + i] + known, atol=1e-6)
 
 
 def test_renaming_nodes_and_their_identifiers_changes_nothing():

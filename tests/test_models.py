@@ -21,6 +21,7 @@ from sgpa.models import (
 )
 from sgpa.models.blocks import NoDropout
 from sgpa.models.pretrained import warm_start
+from sgpa.models.text import TokenEmbedding
 from sgpa.types import Graphs
 
 PATCHES = PatchConfig(image_size=8, channels=1, patch_size=4)
@@ -316,3 +317,36 @@ def test_dropout_comes_back_after_a_block_without_it():
     with NoDropout(model):
         assert not any(m.training for m in model.modules() if isinstance(m, torch.nn.Dropout))
     assert all(m.training for m in model.modules())
+
+
+def test_new_tokens_are_as_large_as_asked_for():
+    torch.manual_seed(0)
+    config = TokenConfig(vocabulary=2000, embedding_width=8, scale=0.3)
+    weight = TokenEmbedding(config, 8).tokens.weight.detach()
+    assert float(weight[1:].std()) == pytest.approx(0.3, rel=0.02)
+    assert (weight[0] == 0).all()
+
+
+def test_dropped_tokens_are_gone_and_their_places_stay():
+    torch.manual_seed(0)
+    layer = TokenEmbedding(TokenConfig(vocabulary=50, max_tokens=40, embedding_width=8, drop=0.25), 8)
+    ids = torch.randint(1, 50, (200, 40))
+    kept, padding = layer(ids)
+    words = kept - layer.positions
+    gone = (words.abs() < 1e-6).all(-1)
+    assert gone.float().mean() == pytest.approx(0.25, abs=0.02)
+    expected = layer.tokens(ids) / 0.75
+    assert torch.allclose(words[~gone], expected[~gone], atol=1e-5)
+    assert not padding.any()
+    assert torch.allclose(layer.eval()(ids)[0] - layer.positions, layer.tokens(ids), atol=1e-6)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 1e-9])
+def test_every_sample_drops_tokens_of_its_own(dropout):
+    torch.manual_seed(0)
+    model = Transformer(small(replace(TOKENS, drop=0.5), ATTENTIONS["kernel"], dropout=dropout)).train()
+    assert model.stochastic
+    f = model(texts(), samples=6).f  # [6, 3, C]
+    assert f.shape[:2] == (6, 3)
+    assert all(len(f[:, row].unique(dim=0)) > 1 for row in range(3))
+    assert not model.eval().stochastic

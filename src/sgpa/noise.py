@@ -134,3 +134,8 @@ class Dropout(nn.Dropout):
         if not self.active:
             return x
         return x * (bernoulli(1 - self.p, x.shape, x, rows=max(0, x.ndim - 3)) / (1 - self.p))
+
+
+def dropping(module: nn.Module) -> bool:
+    """Whether any dropout inside is active."""
+    return any(isinstance(m, Dropout) and m.active for m in module.modules())

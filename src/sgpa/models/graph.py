@@ -14,7 +14,8 @@ class GraphEmbedding(nn.Module):
     """Node v: e(x_v) + W [P_v; P_v] + t_node. Edge (u, v): e(a_uv) + W [P_u; P_v] + t_edge.
 
     The orthonormal identifiers P tell attention which edge touches which node; the type vectors t tell
-    nodes from edges. Tokens: N nodes then M edges, [B, N + M, E].
+    nodes from edges. With `ends` an edge has e_1(x_u) + e_2(x_v) too. Tokens: N nodes then M edges,
+    [B, N + M, E].
     """
 
     def __init__(self, config: GraphConfig, width: int) -> None:
@@ -24,6 +25,7 @@ class GraphEmbedding(nn.Module):
         self.edge_types = nn.Embedding(config.edge_types, width)
         self.identify = nn.Linear(2 * config.identifier_width, width, bias=False)
         self.kinds = nn.Parameter(torch.randn(2, width) * width**-0.5)  # t_node, t_edge
+        self.ends = nn.Embedding(2 * config.node_types, width) if config.ends else None  # e_1, then e_2
 
     def forward(self, graphs: Graphs) -> tuple[Tensor, Tensor]:
         """Tokens and the padding mask (True at padding)."""
@@ -36,6 +38,10 @@ class GraphEmbedding(nn.Module):
         identity = self.identify(torch.cat([torch.cat([P, P], -1), P_uv], 1))  # [B, N + M, E]
         nodes = self.node_types(graphs.nodes.clamp_min(0)) + self.kinds[0]
         edges = self.edge_types(graphs.edge_types.clamp_min(0)) + self.kinds[1]
+        if self.ends is not None:
+            joined = graphs.nodes.clamp_min(0).gather(1, graphs.edges.clamp_min(0).flatten(1))  # [B, 2 M]
+            x_u, x_v = joined.unflatten(1, (-1, 2)).unbind(2)  # [B, M] each
+            edges = edges + self.ends(x_u) + self.ends(x_v + self.config.node_types)
         tokens = torch.cat([nodes, edges], 1) + identity
         padding = torch.cat([graphs.nodes < 0, graphs.edge_types < 0], 1)
         return tokens, padding

@@ -65,8 +65,8 @@ def output_moments(
 
 def check_sampled(model: "Transformer") -> None:
     """Raise unless attention, and nothing else, is what the model samples."""
-    if model.dropout.active or bayesian_maps(model):
-        random = "dropout is on" if model.dropout.active else "its weights are random"
+    if noise.dropping(model) or bayesian_maps(model):
+        random = "dropout is on" if noise.dropping(model) else "its weights are random"
         raise InputError(
             f"samples=0: {random} in this model, and only the variance of sampled attention has a closed "
             "form; ask for one sample or more"

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from sgpa.errors import InputError
 from sgpa.linalg import recording
-from sgpa.models.config import TokenConfig
+from sgpa.models.config import TokenConfig, WordsConfig
 from sgpa.noise import Dropout, sharded
 
 
@@ -23,15 +23,21 @@ def columns_in_use(padding: Tensor, multiple: int = 1) -> int:
     return min(padding.shape[1], -(-longest // multiple) * multiple)
 
 
+def new_words(config: TokenConfig | WordsConfig, pad: int) -> nn.Embedding:
+    """Embeddings that are normal with standard deviation `scale`, and zero for padding."""
+    made = nn.Embedding(config.vocabulary, config.embedding_width, padding_idx=pad)
+    with torch.no_grad():
+        made.weight.mul_(config.scale)
+    return made
+
+
 class TokenEmbedding(nn.Module):
     """Token plus position embeddings: ids [B, T] -> [B, T, E], padding where the id is `pad`."""
 
     def __init__(self, config: TokenConfig, width: int) -> None:
         super().__init__()
         self.config = config
-        self.tokens = nn.Embedding(config.vocabulary, config.embedding_width, padding_idx=config.pad)
-        with torch.no_grad():
-            self.tokens.weight.mul_(config.scale)
+        self.tokens = new_words(config, config.pad)
         self.drop = Dropout(config.drop)
         self.positions = nn.Parameter(0.1 * torch.randn(config.max_tokens, config.embedding_width))
         same = config.embedding_width == width

@@ -21,7 +21,7 @@ from sgpa.models.modes import evaluating
 from sgpa.models.text import TokenEmbedding
 from sgpa.models.vision import PatchEmbedding
 from sgpa.models.words import WordEmbedding
-from sgpa.noise import Dropout
+from sgpa.noise import Dropout, dropping
 from sgpa.types import AttentionOutput, Inputs, Kl, ModelOutput, Prediction
 
 States = tuple[GlobalState | None, ...]
@@ -74,7 +74,7 @@ class Transformer(nn.Module):
     def stochastic(self) -> bool:
         """Whether two passes over the same inputs differ, as the model is now."""
         sampled = any(layer.attention.stochastic for layer in self.gp_layers)
-        return sampled or self.dropout.active or bool(bayesian_maps(self))
+        return sampled or dropping(self) or bool(bayesian_maps(self))
 
     @property
     def careful(self) -> bool:
@@ -120,8 +120,7 @@ class Transformer(nn.Module):
         Samples multiply the batch at the first random step: from there on f is [S B, T, E].
         """
         states = self.global_state() if states is None else states
-        drops = any(isinstance(m, Dropout) and m.active for m in self.embedding.modules())
-        if samples is not None and (bayesian_maps(self) or drops):
+        if samples is not None and (bayesian_maps(self) or dropping(self.embedding)):
             inputs, samples = inputs[torch.arange(len(inputs), device=self.device).repeat(samples)], None
         f, padding = self.embedding(inputs)  # [B, T, E], [B, T] or None
         if samples is not None and self.dropout.active:

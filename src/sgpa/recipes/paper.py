@@ -61,13 +61,19 @@ IMDB = Recipe(
     name="imdb",
     task=ImdbConfig(),
     model=ModelConfig(
-        embedding=TokenConfig(vocabulary=30_000), depth=1, heads=8, width=128, outputs=2
-    ),  # the data decides the embedding's sizes
-    kernel=EXPONENTIAL,
-    optim=OptimConfig(epochs=20, batch_size=32, lr=1e-3, final_lr=1e-4, select_every=1),
-    warm=OptimConfig(epochs=8, batch_size=32, lr=1e-3, final_lr=1e-4, select_every=1),
-    after=OptimConfig(epochs=12, batch_size=32, lr=1e-3, final_lr=1e-4, select_every=1),
-    sgpa=Sgpa(attention=SgpaConfig(num_global=50)),
+        embedding=TokenConfig(vocabulary=30_000, scale=0.3, drop=0.3),  # the data decides its sizes
+        depth=1,
+        heads=8,
+        width=128,
+        dropout=0.3,
+        pooling="sequence",
+        outputs=2,
+    ),
+    kernel=KernelConfig(reach=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)),
+    optim=OptimConfig(epochs=6, batch_size=32, lr=1e-3, weight_decay=0.3, select_every=1),
+    warm=OptimConfig(epochs=2, batch_size=32, lr=1e-3, final_lr=1e-4, weight_decay=0.3, select_every=1),
+    after=OptimConfig(epochs=5, batch_size=32, lr=1e-3, weight_decay=0.3, select_every=1),
+    sgpa=Sgpa(attention=SgpaConfig(num_global=50), drops=True),
     methods=SINGLE,
 )
 

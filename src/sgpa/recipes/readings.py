@@ -17,6 +17,7 @@ class Reading:
 CIFAR = ("cifar10", "cifar10-augmented", "cifar100", "cifar100-augmented")
 TEXT = ("imdb", "cola")
 PAPER = (*CIFAR, *TEXT, "zinc")
+TUNED = ("cifar10", "imdb")  # chosen on validation data where that had something better than the text
 
 READINGS = (
     Reading(
@@ -62,21 +63,48 @@ READINGS = (
         ("optim.epochs=600", "warm.epochs=100", "after.epochs=500"),
     ),
     Reading(
-        ("cifar10",),
+        ("imdb",),
+        "kernel",
+        "ARD-RBF, whose keys carry the places of their tokens: heads begin by attending near or far",
+        "exponential, keys are projections of tokens alone, as printed: SGPA's v_a then starts far too large",
+        ("kernel.reach=[]", "kernel.name=exponential"),
+    ),
+    Reading(
+        ("imdb",),
+        "optim.epochs",
+        "6 epochs (SGPA 2 + 5), the learning rate falling to 1e-5: more of them overfit",
+        "20 (SGPA 8 + 12) with a learning rate that ends at 1e-4, as printed",
+        (
+            "optim.epochs=20",
+            "warm.epochs=8",
+            "after.epochs=12",
+            "optim.final_lr=1e-4",
+            "after.final_lr=1e-4",
+        ),
+    ),
+    Reading(
+        ("imdb",),
+        "model.dropout",
+        "dropout 0.3, which takes whole tokens away too; embeddings of new tokens are small",
+        "dropout 0.1 of single numbers, embeddings are standard normals, as in the authors' code",
+        ("model.dropout=0.1", "model.embedding.drop=0", "model.embedding.scale=1"),
+    ),
+    Reading(
+        TUNED,
         "optim.weight_decay",
         "weights of linear maps decay, which helps every method",
         "Adam without decay, as printed",
         ("optim.weight_decay=0", "warm.weight_decay=0", "after.weight_decay=0"),
     ),
     Reading(
-        ("cifar10",),
+        TUNED,
         "sgpa.drops",
         "dropout stays on when SGPA predicts, as in MC dropout: the MLPs' uncertainty is sampled too",
         "it is off, as in the authors' code: attention alone is sampled",
         ("sgpa.drops=false",),
     ),
     Reading(
-        tuple(name for name in PAPER if name != "cifar10"),
+        tuple(name for name in PAPER if name not in TUNED),
         "sgpa.drops",
         "dropout is off when SGPA predicts, as in the authors' code: attention alone is sampled",
         "it stays on, as in MC dropout: the MLPs' uncertainty is sampled too",
@@ -139,7 +167,7 @@ READINGS = (
         ("optim.warmup=5", "warm.warmup=5", "after.warmup=5"),
     ),
     Reading(
-        ("cifar10",),
+        TUNED,
         "model.pooling",
         "a learned softmax over tokens, as in the authors' code",
         "the mean over tokens, as in the text",

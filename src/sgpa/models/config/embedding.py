@@ -91,12 +91,17 @@ class TokenConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphConfig:
-    """Graphs whose nodes and edges are all tokens, told apart by node and type identifiers."""
+    """Graphs whose nodes and edges are all tokens, told apart by node and type identifiers.
+
+    With `ends` the token of an edge knows the types of the nodes it joins, which attention would otherwise
+    have to find.
+    """
 
     node_types: int
     edge_types: int
     identifier_width: int = 16
     max_tokens: int = 256
+    ends: bool = False
 
     def __post_init__(self) -> None:
         check_fields(
@@ -115,19 +120,24 @@ class GraphConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WordsConfig:
-    """Words with learned embeddings, beside `layers` features of width `features` from a language model."""
+    """Words with learned embeddings, beside `layers` features of width `features` from a language model.
+
+    `scale` is the standard deviation of new word embeddings, as in `TokenConfig`.
+    """
 
     vocabulary: int
     features: int
     layers: int = 3
     max_tokens: int = 64
     embedding_width: int = 128
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
         check_fields(
             "embedding",
             [
                 ("vocabulary", self.vocabulary, self.vocabulary >= 2, "2 or more"),
+                ("scale", self.scale, self.scale > 0, "above 0"),
                 *(
                     (name, getattr(self, name), getattr(self, name) >= 1, "1 or more")
                     for name in ("features", "layers", "max_tokens", "embedding_width")
