@@ -9,16 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from sgpa.data import graphs
-from sgpa.data.graphs import (
-    Graph,
-    Vocabulary,
-    complement,
-    flip_signs,
-    identified,
-    laplacian_identifiers,
-    pack,
-)
+from sgpa.data import graphs, identifiers
+from sgpa.data.graph import Graph, adjacency, complement
+from sgpa.data.graphs import Vocabulary, identified, pack
+from sgpa.data.identifiers import flip_signs, laplacian_identifiers, return_chances
 from sgpa.errors import ConfigError, InputError
 from sgpa.models import GraphConfig, KernelAttentionConfig, ModelConfig, Transformer
 from sgpa.models.graph import GraphEmbedding
@@ -56,7 +50,7 @@ def pairs(g):
 
 
 def laplacian(g):
-    A = graphs.adjacency(g)
+    A = adjacency(g)
     scale = A.sum(-1).clamp_min(1).rsqrt().diag()
     return torch.eye(len(g), dtype=A.dtype) - scale @ A @ scale
 
@@ -86,7 +80,7 @@ def test_laplacian_identifiers_are_ascending_orthonormal_eigenvectors(g):
 
 
 def test_the_trivial_eigenvector_is_the_root_of_the_degrees():
-    degrees = graphs.adjacency(ODD).sum(-1)
+    degrees = adjacency(ODD).sum(-1)
     assert torch.allclose(laplacian_identifiers(ODD, 3)[:, 0], (degrees / degrees.sum()).sqrt().float())
 
 
@@ -100,7 +94,7 @@ def test_coinciding_eigenvalues_leave_no_choice_to_the_solver(g):
         for value in np.unique(values.round(6)):
             space = np.flatnonzero(abs(values - value) < 1e-6)
             turned[:, space] @= np.linalg.qr(rng.normal(size=(len(space), len(space))))[0]
-        assert np.allclose(graphs._settled(values[None], turned[None], len(g))[0], expected, atol=1e-6)
+        assert np.allclose(identifiers._settled(values[None], turned[None], len(g))[0], expected, atol=1e-6)
 
 
 def test_identifiers_do_not_depend_on_the_graphs_beside_them():
@@ -112,18 +106,18 @@ def test_identifiers_do_not_depend_on_the_graphs_beside_them():
 
 @pytest.mark.parametrize(("n", "width"), [(5, 5), (5, 9), (9, 5), (1, 3)])
 def test_orthogonal_identifiers_are_rows_of_an_orthogonal_matrix(n, width):
-    P = graphs.orthogonal_identifiers(n, width, torch.Generator().manual_seed(1))
+    P = identifiers.orthogonal_identifiers(n, width, torch.Generator().manual_seed(1))
     assert P.shape == (n, width)
     assert torch.allclose(P.norm(dim=-1), torch.ones(n), atol=1e-6)
-    assert torch.equal(P, graphs.orthogonal_identifiers(n, width, torch.Generator().manual_seed(1)))
-    uncut = graphs.orthogonal_identifiers(n, max(n, width), torch.Generator().manual_seed(1))
+    assert torch.equal(P, identifiers.orthogonal_identifiers(n, width, torch.Generator().manual_seed(1)))
+    uncut = identifiers.orthogonal_identifiers(n, max(n, width), torch.Generator().manual_seed(1))
     assert torch.allclose(uncut @ uncut.T, torch.eye(n), atol=1e-5)
     assert torch.allclose(torch.nn.functional.normalize(uncut[:, :width], dim=-1), P, atol=1e-6)
 
 
 def test_redrawn_identifiers_are_orthonormal_for_every_graph_of_a_padded_batch():
     batch = identified(SMALL, "orthogonal", 8)
-    new = graphs.redraw(batch, torch.Generator().manual_seed(3))
+    new = identifiers.redraw(batch, torch.Generator().manual_seed(3))
     for i, g in enumerate(SMALL):
         P = new.identifiers[i]
         assert torch.allclose(P[: len(g)] @ P[: len(g)].T, torch.eye(len(g)), atol=1e-5)
@@ -133,7 +127,7 @@ def test_redrawn_identifiers_are_orthonormal_for_every_graph_of_a_padded_batch()
 
 def test_random_orthogonal_rows_are_centred():
     # QR alone fixes signs in a way that is not uniform; the mean over many draws shows it
-    Q = graphs._random_rows(torch.ones(4000, 3, dtype=torch.bool), 3, torch.Generator().manual_seed(0))
+    Q = identifiers._random_rows(torch.ones(4000, 3, dtype=torch.bool), 3, torch.Generator().manual_seed(0))
     assert (Q.mean(0).abs() < 5 * (1 / 3 / 4000) ** 0.5).all()
 
 
@@ -151,25 +145,25 @@ def test_flips_change_signs_only_and_repeat_by_seed():
 
 def test_chances_to_return_by_hand():
     # from the end of propane a walk is at the other carbon, then half of the time back
-    found = graphs.return_chances(PROPANE, 4)
+    found = return_chances(PROPANE, 4)
     ends, middle = [0, 0.5, 0, 0.5], [0, 1, 0, 1]
     assert torch.allclose(found, torch.tensor([ends, middle, ends]))
-    ring = graphs.return_chances(RING, 6)
+    ring = return_chances(RING, 6)
     assert torch.allclose(ring, ring[:1].expand(6, -1))  # no atom of a ring is special
     assert ring[0, :6].tolist() == pytest.approx([0, 1 / 2, 0, 3 / 8, 0, 20 / 64 + 2 / 64])  # or once around
-    assert (graphs.return_chances(graph([0], []), 3) == 0).all()
+    assert (return_chances(graph([0], []), 3) == 0).all()
 
 
 def test_walks_stand_beside_eigenvectors_and_keep_their_signs():
     batch = identified([ODD] * 20, "walks", 7)
     assert torch.equal(batch.identifiers[0, :, :4], laplacian_identifiers(ODD, 4))
-    assert torch.equal(batch.identifiers[0, :, 4:], graphs.return_chances(ODD, 3))
-    flipped = graphs.flip_walks(batch, torch.Generator().manual_seed(5)).identifiers
+    assert torch.equal(batch.identifiers[0, :, 4:], return_chances(ODD, 3))
+    flipped = identifiers.flip_walks(batch, torch.Generator().manual_seed(5)).identifiers
     assert torch.equal(flipped[..., 4:], batch.identifiers[..., 4:])
     assert torch.equal(flipped[..., :4].abs(), batch.identifiers[..., :4].abs())
     assert not torch.equal(flipped[..., :4], batch.identifiers[..., :4])
     order = torch.tensor([4, 2, 0, 5, 1, 3])
-    assert torch.allclose(graphs.return_chances(moved(ODD, order), 5), graphs.return_chances(ODD, 5)[order])
+    assert torch.allclose(return_chances(moved(ODD, order), 5), return_chances(ODD, 5)[order])
 
 
 def test_edges_that_know_the_types_of_their_ends():
@@ -243,7 +237,7 @@ def test_batches_hold_graphs_of_similar_length():
     assert data.augment is flip_signs
     for batch in data.batches(10, seed=0):
         assert len((batch.inputs.nodes >= 0).sum(1).unique()) == 1
-    assert graphs.dataset(rows, torch.zeros(200), "orthogonal", augment=True).augment is graphs.redraw
+    assert graphs.dataset(rows, torch.zeros(200), "orthogonal", augment=True).augment is identifiers.redraw
     assert graphs.dataset(rows, torch.zeros(200)).augment is None
 
 

@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from sgpa.data.graphs import BONDS, Graph, Vocabulary
+from sgpa.data.graph import Graph
+from sgpa.data.graphs import BONDS, Vocabulary
 from sgpa.errors import InputError, SgpaError
 
 SMILES_NAMES = ("smiles", "canonical_smiles", "smile", "molecule")  # columns looked for, in any case

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from sgpa.data.graphs import IDENTIFIERS, zinc, zinc_complement
+from sgpa.data.graphs import zinc, zinc_complement
+from sgpa.data.identifiers import IDENTIFIERS
 from sgpa.errors import check_fields
 from sgpa.evaluation import Outside
 from sgpa.readers import MoleculeReader
