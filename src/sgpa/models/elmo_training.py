@@ -34,9 +34,9 @@ class LanguageRecipe:
     vocabulary: int = 30_000
     negatives: int | None = 2048
     epochs: int = 10
-    batch_size: int = 128  # sentences
+    batch_size: int = 256  # sentences
     max_words: int = 60  # longer sentences are cut in pieces
-    lr: float = 1e-3
+    lr: float = 2e-3
     final_lr: float = 1e-5
     gradient_norm: float = 1.0
     held_out: int = 1000  # sentences for the reported perplexity

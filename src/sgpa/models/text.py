@@ -23,12 +23,19 @@ def columns_in_use(padding: Tensor, multiple: int = 1) -> int:
     return min(padding.shape[1], -(-longest // multiple) * multiple)
 
 
-def new_words(config: TokenConfig | WordsConfig, pad: int) -> nn.Embedding:
-    """Embeddings that are normal with standard deviation `scale`, and zero for padding."""
-    made = nn.Embedding(config.vocabulary, config.embedding_width, padding_idx=pad)
-    with torch.no_grad():
-        made.weight.mul_(config.scale)
-    return made
+class WordTable(nn.Embedding):
+    """Embeddings of standard deviation `scale`, zero for padding; dropout takes whole words away."""
+
+    def __init__(self, config: TokenConfig | WordsConfig, pad: int) -> None:
+        super().__init__(config.vocabulary, config.embedding_width, padding_idx=pad)
+        with torch.no_grad():
+            self.weight.mul_(config.scale)
+        self.drop = Dropout(config.drop)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """[B, T] -> [B, T, E]."""
+        words = super().forward(ids)
+        return words * self.drop(torch.ones_like(words[..., :1])) if self.drop.active else words
 
 
 class TokenEmbedding(nn.Module):
@@ -37,8 +44,7 @@ class TokenEmbedding(nn.Module):
     def __init__(self, config: TokenConfig, width: int) -> None:
         super().__init__()
         self.config = config
-        self.tokens = new_words(config, config.pad)
-        self.drop = Dropout(config.drop)
+        self.tokens = WordTable(config, config.pad)
         self.positions = nn.Parameter(0.1 * torch.randn(config.max_tokens, config.embedding_width))
         same = config.embedding_width == width
         self.project = nn.Identity() if same else nn.Linear(config.embedding_width, width)
@@ -47,10 +53,7 @@ class TokenEmbedding(nn.Module):
         """Tokens and the padding mask (True at padding)."""
         self.check(ids)
         ids = self.trimmed(ids)
-        words = self.tokens(ids)  # [B, T, E]
-        if self.drop.active:
-            words = words * self.drop(torch.ones_like(words[..., :1]))
-        tokens = self.project(words + self.positions[: ids.shape[1]])
+        tokens = self.project(self.tokens(ids) + self.positions[: ids.shape[1]])
         return tokens, ids == self.config.pad
 
     def trimmed(self, ids: Tensor, multiple: int = 1) -> Tensor:

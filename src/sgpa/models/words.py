@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from sgpa.errors import InputError
 from sgpa.linalg import recording, require_finite
 from sgpa.models.config import WordsConfig
-from sgpa.models.text import columns_in_use, new_words
+from sgpa.models.text import WordTable, columns_in_use
 from sgpa.types import Words
 
 
@@ -21,7 +21,7 @@ class WordEmbedding(nn.Module):
         self.config = config
         self.scores = nn.Parameter(torch.zeros(config.layers))  # equal shares at first      [L]
         self.gamma = nn.Parameter(torch.ones(()))
-        self.words = new_words(config, pad=0)
+        self.words = WordTable(config, pad=0)
         self.project = nn.Linear(config.features + config.embedding_width, width)
         self.positions = nn.Parameter(0.1 * torch.randn(config.max_tokens, width))
 

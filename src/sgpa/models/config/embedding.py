@@ -122,7 +122,7 @@ class GraphConfig:
 class WordsConfig:
     """Words with learned embeddings, beside `layers` features of width `features` from a language model.
 
-    `scale` is the standard deviation of new word embeddings, as in `TokenConfig`.
+    `scale` and `drop` are about the learned embeddings, as in `TokenConfig`; features are never dropped.
     """
 
     vocabulary: int
@@ -131,6 +131,7 @@ class WordsConfig:
     max_tokens: int = 64
     embedding_width: int = 128
     scale: float = 1.0
+    drop: float = 0.0
 
     def __post_init__(self) -> None:
         check_fields(
@@ -138,6 +139,7 @@ class WordsConfig:
             [
                 ("vocabulary", self.vocabulary, self.vocabulary >= 2, "2 or more"),
                 ("scale", self.scale, self.scale > 0, "above 0"),
+                ("drop", self.drop, 0 <= self.drop < 1, "0 up to, but not, 1"),
                 *(
                     (name, getattr(self, name), getattr(self, name) >= 1, "1 or more")
                     for name in ("features", "layers", "max_tokens", "embedding_width")
