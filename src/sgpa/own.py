@@ -37,7 +37,7 @@ from sgpa.readers import ImageReader, MoleculeReader, Reader, TextReader
 from sgpa.trust import saved_limit, threshold
 from sgpa.types import Graphs, Inputs
 
-IDENTIFIERS = 16  # Laplacian eigenvectors that tell the nodes of a molecule apart
+IDENTIFIERS, WIDTH = "walks", 32  # eigenvectors and walks that tell the nodes of a molecule apart
 TEST_SHARE = 0.15  # of the rows are never trained on and make the report
 
 
@@ -110,8 +110,11 @@ def text(
         max_tokens=MAX_TOKENS,
         embedding_width=128,
         pad=pad_id(tokenizer),
+        scale=0.3,
+        drop=0.3,
     )
-    attention = SgpaConfig(kernel=KernelConfig(name="exponential"), num_global=50)
+    near_and_far = tuple(2.0**i for i in range(8))  # tokens a head begins by looking at
+    attention = SgpaConfig(kernel=KernelConfig(reach=near_and_far), num_global=50)
     data = Dataset(ids, labels, lengths=lengths)
     columns = {"text_column": text_column, "label_column": label_column}
     return Task(
@@ -121,7 +124,13 @@ def text(
         train=data[train],
         test=data[test],
         config=ModelConfig(
-            embedding=embedding, attention=attention, depth=1, heads=8, width=128, outputs=len(classes)
+            embedding=embedding,
+            attention=attention,
+            depth=1,
+            heads=8,
+            width=128,
+            pooling="sequence",
+            outputs=len(classes),
         ),
         reader=TextReader(tokenizer=tokenizer, column=text_column),
         classes=tuple(classes),
@@ -134,13 +143,14 @@ def molecules(
     """A table of SMILES and numbers."""
     found = read_molecules(path, smiles_column, target_column)
     train, test = cut(len(found.targets), seed)
-    data = graphs.dataset(found.graphs, found.targets, width=IDENTIFIERS, augment=True)
+    data = graphs.dataset(found.graphs, found.targets, IDENTIFIERS, WIDTH, augment=True)
     names = found.vocabulary
     embedding = GraphConfig(
         node_types=len(names.atoms),
         edge_types=len(names.bonds),
-        identifier_width=IDENTIFIERS,
+        identifier_width=WIDTH,
         max_tokens=graphs.max_tokens(found.graphs),
+        ends=True,
     )
     return Task(
         kind="molecules",
@@ -154,10 +164,17 @@ def molecules(
             depth=4,
             heads=8,
             width=80,
+            pooling="sequence",
             outputs=1,
             likelihood="laplace",
         ),
-        reader=MoleculeReader(atoms=names.atoms, bonds=names.bonds, width=IDENTIFIERS, column=smiles_column),
+        reader=MoleculeReader(
+            atoms=names.atoms,
+            bonds=names.bonds,
+            identifiers=IDENTIFIERS,
+            width=WIDTH,
+            column=smiles_column,
+        ),
     )
 
 
