@@ -350,3 +350,13 @@ def test_every_sample_drops_tokens_of_its_own(dropout):
     assert f.shape[:2] == (6, 3)
     assert all(len(f[:, row].unique(dim=0)) > 1 for row in range(3))
     assert not model.eval().stochastic
+
+
+def test_sums_count_real_tokens_only_and_grow_with_their_number():
+    torch.manual_seed(0)
+    model = Transformer(small(TOKENS, ATTENTIONS["kernel"], pooling="sum"))
+    x, padding = torch.randn(2, 5, 8), torch.tensor([[False] * 5, [False, False, True, True, True]])
+    found = model.pooled(x, padding)
+    assert torch.allclose(found[0], x[0].sum(0) / 64)
+    assert torch.allclose(found[1], x[1, :2].sum(0) / 64)
+    assert torch.allclose(model.pooled(x.repeat(1, 3, 1), None), 3 * model.pooled(x, None), atol=1e-6)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sgpa.attention import DecoupledSgpa, GlobalState, global_states
+from sgpa.attention.base import mask_tokens
 from sgpa.errors import InputError
 from sgpa.likelihoods import LIKELIHOODS
 from sgpa.linalg import full_precision
@@ -32,6 +33,9 @@ EMBEDDINGS: dict[type[Any], type[nn.Module]] = {
     GraphConfig: GraphEmbedding,
     WordsConfig: WordEmbedding,
 }
+
+
+SUMMED = 64  # tokens: a sum over so many is as large as their mean
 
 
 class Transformer(nn.Module):
@@ -160,6 +164,8 @@ class Transformer(nn.Module):
 
     def pooled(self, x: Tensor, padding: Tensor | None) -> Tensor:
         """One vector per sequence, from its real tokens: [B, T, E] -> [B, E]."""
+        if self.config.pooling == "sum":
+            return mask_tokens(x, padding).sum(1) / SUMMED
         scores = x.new_zeros(x.shape[:2]) if self.pool is None else self.pool(x).squeeze(-1)  # [B, T]
         if padding is not None:
             scores = scores.masked_fill(padding, -float("inf"))

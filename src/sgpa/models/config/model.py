@@ -24,7 +24,7 @@ from sgpa.models.config.weights import (
     WeightsConfig,
 )
 
-POOLINGS = ("mean", "sequence")  # mean over real tokens, or learned softmax weights over them
+POOLINGS = ("mean", "sequence", "sum")  # over real tokens: their mean, one with learned weights, their sum
 
 
 @dataclass(frozen=True, kw_only=True)
