@@ -152,6 +152,7 @@ def test_chances_to_return_by_hand():
     assert torch.allclose(ring, ring[:1].expand(6, -1))  # no atom of a ring is special
     assert ring[0, :6].tolist() == pytest.approx([0, 1 / 2, 0, 3 / 8, 0, 20 / 64 + 2 / 64])  # or once around
     assert (return_chances(graph([0], []), 3) == 0).all()
+    assert identified([PROPANE], "walks", 1).identifiers.shape == (1, 3, 1)  # an eigenvector, no walk
 
 
 def test_walks_stand_beside_eigenvectors_and_keep_their_signs():

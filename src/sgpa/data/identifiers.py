@@ -100,11 +100,12 @@ def return_chances(graph: Graph, steps: int) -> Tensor:
     """
     A = adjacency(graph)
     W = A / A.sum(1, keepdim=True).clamp_min(1)
-    found, power = [], torch.eye(len(graph), dtype=A.dtype)
-    for _ in range(steps):
+    found = torch.zeros(len(graph), steps, dtype=A.dtype)
+    power = torch.eye(len(graph), dtype=A.dtype)
+    for step in range(steps):
         power = power @ W
-        found.append(power.diagonal())
-    return torch.stack(found, 1).float()
+        found[:, step] = power.diagonal()
+    return found.float()
 
 
 def _walks(graphs: Sequence[Graph], width: int) -> list[Tensor]:
