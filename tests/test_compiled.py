@@ -130,7 +130,8 @@ def test_a_compiled_step_is_the_plain_step(uncompiled, name, count, changes):
 
 @pytest.mark.parametrize("method", [Mle(), SGPA], ids=["mle", "sgpa"])
 def test_a_compiled_step_of_graphs_with_numbers_is_the_plain_step(uncompiled, method):
-    config = small(GRAPHS, ATTENTIONS["kernel"], outputs=1, likelihood="laplace")
+    embedding = replace(GRAPHS, ends=True)
+    config = small(embedding, ATTENTIONS["kernel"], outputs=1, likelihood="laplace")
     given = [Batch(graphs(), torch.tensor([9.0, 11.0]))]  # both above: gradients do not cancel
     found = []
     for kind in (Stacked, Run):
