@@ -67,15 +67,18 @@ def _both(ours: Cell | None, paper: Published | None, column: Column) -> str:
     if ours is None:
         return ""
     shape = metric(column.metric)
-    value = shape.text(ours.mean) + ("" if ours.error is None else f" ± {shape.text(ours.error)}")
+    value = _with_error(shape.text(ours.mean), ours, column)
     return value if paper is None else f"{value} ({shape.text(paper.mean)}{'?' if paper.doubtful else ''})"
 
 
-def _cell(table: Table, row: Any, column: Any) -> str:
-    cell, shape = table.cells[row, column], metric(column.metric)
-    value = shape.text(cell.mean)
-    value = f"**{value}**" if row in table.best(column) else value
-    return value if cell.error is None else f"{value} ± {shape.text(cell.error)}"
+def _cell(table: Table, row: Any, column: Column) -> str:
+    cell = table.cells[row, column]
+    value = metric(column.metric).text(cell.mean)
+    return _with_error(f"**{value}**" if row in table.best(column) else value, cell, column)
+
+
+def _with_error(value: str, cell: Cell, column: Column) -> str:
+    return value if cell.error is None else f"{value} ± {metric(column.metric).text(cell.error)}"
 
 
 TABLES = {

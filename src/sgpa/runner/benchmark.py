@@ -132,8 +132,7 @@ def collect(
         if (folder / "results.json").exists():
             found.append(read_json(folder / "results.json"))
             timings.append(read_json(folder / "timings.json"))
-            trainings = [(training, s) for training in plan.trainings for s in plan.members(seed)]
-            folders += [*(place.folder(plan, training, s) for training, s in trainings), folder]
+            folders += [*place.folders(plan, seed), folder]
     facts = of_all(folders) or provenance()
     date = facts.pop("date")
     results = {

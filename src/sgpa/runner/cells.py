@@ -232,11 +232,7 @@ def _fast(ready: Ready) -> Predictor:
 def timings(ready: Ready) -> dict[str, Any]:
     """Training time from the logs, and the time of a prediction."""
     place, plan = ready.place, ready.plan
-    logs = [
-        place.folder(plan, training, seed) / "log.jsonl"
-        for training in plan.trainings
-        for seed in plan.members(ready.seed)
-    ]
+    logs = [folder / "log.jsonl" for folder in place.folders(plan, ready.seed)]
     lines = list(read_log(logs[len(logs) - 1]))
     steps = -(-len(ready.task.splits.train) // plan.trainings[-1].optim.batch_size)
     rows = ready.task.splits.test.inputs[:TIMED_ROWS]

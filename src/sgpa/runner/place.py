@@ -72,6 +72,10 @@ class Place:
         """Where a training is."""
         return self.directory / "trainings" / f"{plan.attention}-{training.name}-{seed}"
 
+    def folders(self, plan: Plan, seed: int) -> list[Path]:
+        """Where all trainings are that a plan needs for a seed: one after another, each for all members."""
+        return [self.folder(plan, t, member) for t in plan.trainings for member in plan.members(seed)]
+
     def model_folder(self, plan: Plan, seed: int) -> Path:
         """Where the model is that a plan predicts with."""
         return self.folder(plan, plan.trainings[-1], seed) / f"model{plan.suffix}"
