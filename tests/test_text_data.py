@@ -18,7 +18,7 @@ from sgpa.data.text import (
     text_task,
     train_tokenizer,
 )
-from sgpa.data.words import COLA_TEST, WordVocabulary, characters, cola, sentences
+from sgpa.data.words import COLA_TEST, WordVocabulary, characters, cola, sentences, tokenized
 from sgpa.errors import ConfigError, InputError
 from sgpa.models import ModelConfig, TokenConfig, Transformer
 from sgpa.types import Words
@@ -284,12 +284,28 @@ def test_words_become_ids_and_characters():
 
 def test_texts_become_sentences():
     assert sentences('He said "go!" I went.<br /><br />Mr X?') == [
-        ["He", "said", '"go!"'],
-        ["I", "went."],
-        ["Mr", "X?"],
+        ["he", "said", '"', "go", "!", '"'],
+        ["i", "went", "."],
+        ["mr", "x", "?"],
     ]
     assert sentences("a b c d e", max_words=2) == [["a", "b"], ["c", "d"], ["e"]]
     assert sentences("  ") == []
+
+
+def test_words_and_marks_are_told_apart():
+    assert tokenized("It's 1,000 well-known o'clocks... can't, cannot -- D’Arcy's?") == [
+        *["it", "'s", "1,000", "well-known", "o'clocks", "...", "ca", "n't", ",", "can", "not", "--"],
+        *["d'arcy", "'s", "?"],
+    ]
+    assert tokenized(" \n ") == []
+
+
+@needs_cola
+def test_sentences_are_tokenized_as_cola_itself_does_it():
+    raw, own = (cola(0, tokens=tokens, data_dir=DATA) for tokens in ("raw", "tokenized"))
+    pairs = [(" ".join(a), list(b)) for a, b in zip(raw.train.rows, own.train.rows, strict=True)]
+    differ = [text for text, tokens in pairs if tokenized(text) != tokens]
+    assert len(differ) < len(pairs) / 300  # abbreviations and quotation marks
 
 
 @needs_cola

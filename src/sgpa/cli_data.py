@@ -126,7 +126,9 @@ def language_model(
     data_dir: DataDir = None,
     device: Device = "cpu",
 ) -> None:
-    """Train the language model whose features CoLA's sentences are read with, on IMDB's training texts.
+    """Train the language model whose features CoLA's sentences are read with, on IMDB's texts.
+
+    All 50,000 of them, without their labels; none is a sentence of CoLA.
 
     A training that was stopped goes on where it was.
     """
@@ -139,7 +141,7 @@ def language_model(
     check_device(device)
     recipe = LanguageRecipe(epochs=epochs, minutes=minutes)
     folder = out or language_model_dir()
-    files = find("imdb", "train", data_dir)
+    files = [*find("imdb", "train", data_dir), *find("imdb", "test", data_dir)]
     with ProgressBars() as bars:
         work, heard = "language model", {"perplexity": ""}
         bars.announce(work, 0, 1000, "reading the texts")

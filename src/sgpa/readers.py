@@ -18,7 +18,7 @@ from sgpa.data.graphs import BONDS, Vocabulary, identified
 from sgpa.data.molecules import SMILES_NAMES, from_smiles, read_each
 from sgpa.data.text import MAX_TOKENS, encode, load_tokenizer
 from sgpa.data.text_files import TEXT_COLUMNS, read_unlabelled
-from sgpa.data.words import WordVocabulary
+from sgpa.data.words import SPLIT, WordVocabulary
 from sgpa.errors import CheckpointError, InputError
 from sgpa.files import read_json, write_json, write_text
 from sgpa.models.elmo import ElmoModel
@@ -114,13 +114,15 @@ class TextReader:
 
 @dataclass(frozen=True, kw_only=True)
 class WordReader:
-    """Sentences split at white space into known words, with the features of a language model if there is one.
+    """Sentences as known words, with the features of a language model if there is one.
 
+    `tokens` is "raw" (split at white space, cased) or "tokenized" (marks apart, lower case).
     `language_model` is the model's folder, which has to stay where it is.
     """
 
     words: tuple[str, ...]
     max_words: int
+    tokens: str = "raw"
     language_model: str | None = None
 
     kind: ClassVar[str] = "words"
@@ -128,7 +130,7 @@ class WordReader:
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """A sentence a line of .txt files, the text column of tables, and sentences as they are."""
         about = _texts(files, texts, column, TEXT_COLUMNS, "text")
-        rows = [row["text"].split()[: self.max_words] for row in about]
+        rows = [SPLIT[self.tokens](row["text"])[: self.max_words] for row in about]
         ids, _ = WordVocabulary(self.words).encode(rows)  # [N, T]
         if self.language_model is None:
             return Rows(ids, about)

@@ -24,7 +24,7 @@ REPORT_EVERY = 1.0  # seconds between two lines of numbers
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageRecipe:
-    """How a language model is trained; the defaults suit the 25,000 reviews of IMDB's training part.
+    """How a language model is trained; the defaults suit the 50,000 reviews of IMDB.
 
     The `vocabulary` most frequent words are predicted, all others as one unknown word. `negatives` words
     stand for all the wrong ones in a step (None: the full softmax). `minutes` bounds the training; the
@@ -86,7 +86,7 @@ class Corpus:
 
     @staticmethod
     def of(texts: Sequence[str | Sentence], max_words: int, max_characters: int) -> "Corpus":
-        """Texts are split into sentences and words; lists of words are taken as they are."""
+        """Texts are split into sentences and tokens; lists of words are taken as they are."""
         rows: list[Sentence] = []
         for text in texts:
             if isinstance(text, str):

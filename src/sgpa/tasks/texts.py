@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sgpa.data.sources import cache_dir
 from sgpa.data.text import imdb
-from sgpa.data.words import COLA_TRAIN, Features, cola
+from sgpa.data.words import COLA_TRAIN, SPLIT, Features, cola
 from sgpa.errors import InputError, check_fields
 from sgpa.models import TokenConfig
 from sgpa.models.elmo import ElmoModel
@@ -41,7 +41,7 @@ class ColaConfig:
     """
 
     language_model: str = "imdb"
-    tokens: str = "raw"
+    tokens: str = "tokenized"
     holdout: int = 0
 
     dataset = "cola"
@@ -52,7 +52,7 @@ class ColaConfig:
         check_fields(
             "task",
             [
-                ("tokens", self.tokens, self.tokens in ("raw", "tokenized"), "raw, tokenized"),
+                ("tokens", self.tokens, self.tokens in SPLIT, ", ".join(SPLIT)),
                 ("holdout", self.holdout, 0 <= self.holdout < COLA_TRAIN, f"0..{COLA_TRAIN - 1}"),
             ],
         )
@@ -67,6 +67,7 @@ class ColaConfig:
         reader = WordReader(
             words=found.vocabulary.words,
             max_words=found.embedding["max_tokens"],
+            tokens=self.tokens,
             language_model=None if model is None else str(self._folder().resolve()),
         )
         common = Task(splits, class_names=names, reader=reader, shifts=shifts)
