@@ -120,6 +120,9 @@ def language_model(
     minutes: Annotated[
         float | None, typer.Option(help="Stop after so much training, whatever has been read.")
     ] = None,
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Sentences in a step; a GPU has room for 1024.")
+    ] = 256,
     out: Annotated[
         Path | None, typer.Option(help="Where to keep it; where CoLA looks for it by default.")
     ] = None,
@@ -139,7 +142,7 @@ def language_model(
     from sgpa.training import check_device
 
     check_device(device)
-    recipe = LanguageRecipe(epochs=epochs, minutes=minutes)
+    recipe = LanguageRecipe(epochs=epochs, batch_size=batch_size, minutes=minutes)
     folder = out or language_model_dir()
     files = [*find("imdb", "train", data_dir), *find("imdb", "test", data_dir)]
     with ProgressBars() as bars:

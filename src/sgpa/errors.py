@@ -43,5 +43,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says first, or what it is where it says nothing."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """What an error says first, or what it is where it says nothing; after a colon also the last."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return f"{lines[0]} {lines[-1]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
