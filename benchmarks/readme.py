@@ -81,10 +81,8 @@ def _with_error(value: str, cell: Cell, column: Column) -> str:
     return value if cell.error is None else f"{value} ± {metric(column.metric).text(cell.error)}"
 
 
-TABLES = {
-    "digits": (two_methods, ROOT / "docs" / "results" / "digits" / "results.csv"),
-    "cifar10": (beside_paper, ROOT / "docs" / "results" / "cifar10" / "results.csv"),
-}
+MAKE = {"digits": two_methods, "cifar10": beside_paper, "imdb": beside_paper, "zinc": beside_paper}
+TABLES = {name: (make, ROOT / "docs" / "results" / name / "results.csv") for name, make in MAKE.items()}
 
 
 def between(text: str, name: str) -> str:

@@ -42,7 +42,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {said}?" if said else f" (known: {', '.join(names)})" if names else ""
 
 
+ADVICE = "Set TORCH"  # how compilers end
+
+
 def first_line(error: Exception) -> str:
     """What an error says first, or what it is where it says nothing; after a colon also the last."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    said = (line.strip() for line in str(error).splitlines())
+    lines = [line for line in said if line and not line.startswith(ADVICE)] or [type(error).__name__]
     return f"{lines[0]} {lines[-1]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]

@@ -211,7 +211,8 @@ def _markdown(results: Mapping[str, Any], parts: Sequence[Part]) -> str:
             for titled in section.tables:
                 blocks += [titled.caption.replace("*", "\\*"), to_markdown(titled.table).rstrip()]
             blocks += [figure(part, plot) for plot in section.plots]
-    blocks += ["## How to read this", "\n".join(f"- **{word}**: {told}" for word, told in _words(results))]
+    words = [(word.replace("*", "\\*"), told) for word, told in _words(results)]
+    blocks += ["## How to read this", "\n".join(f"- **{word}**: {told}" for word, told in words)]
     run = results.get("run") or {}
     if run:
         blocks += ["## Provenance", "\n".join(f"- {name}: {text}" for name, text in facts(run))]
