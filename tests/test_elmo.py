@@ -12,12 +12,12 @@ from sgpa.models.elmo import ClippedLstm, ElmoConfig, ElmoModel, reversed_rows
 from sgpa.models.elmo_official import load_official
 from sgpa.models.elmo_training import (
     Corpus,
-    Head,
     LanguageProgress,
     LanguageRecipe,
     predictions,
     train_language_model,
 )
+from sgpa.models.next_word import NextWord
 
 TINY = ElmoConfig(filters=((1, 4), (2, 5), (3, 6)), character_width=4, max_characters=12, width=6, cell=8)
 TEXT = ["the cat sat on the mat.", "a dog ran to the cat.", "the dog sat.", "a cat ran on a mat."] * 12
@@ -84,6 +84,69 @@ def test_predictions_pair_states_that_have_not_seen_the_word():
     assert moved[2]
 
 
+WORDS = ["<unk>", "<S>", "</S>", "the", "cat", "sat"]
+
+
+def knowing(**options):
+    """A model that knows six words."""
+    torch.manual_seed(1)
+    head = NextWord(TINY.width, WORDS)
+    head.log_frequency.copy_(torch.rand(6).log_softmax(0))
+    torch.manual_seed(0)
+    return ElmoModel(replace(TINY, **options), head).double().eval()
+
+
+def test_gains_are_what_the_softmax_says_of_a_word_by_the_states_beside_it():
+    model, plain = knowing(), elmo()
+    rows = ["the cat sat", "sat dog"]
+    found = model.features(rows, dtype=torch.float64)
+    features = plain.features(rows, dtype=torch.float64)
+    assert found.shape == (2, 3, 3, model.width) == (2, 3, 3, 14)
+    assert torch.equal(found[..., :12], features)
+    gains = found[..., 12:]
+    assert torch.equal(gains[:, :, 0], gains[:, :, 1])
+    assert torch.equal(gains[:, :, 0], gains[:, :, 2])
+    head = model.next_word
+    for row, words in enumerate([[3, 4, 5], [5, 0]]):
+        for t, word in enumerate(words):
+            for side, beside in enumerate((t - 1, t + 1)):
+                if word == 0:
+                    assert gains[row, t, 0, side] == 0  # nothing is said of a word that is not known
+                elif 0 <= beside < len(words):
+                    h = features[row, beside, 2, 6 * side : 6 * side + 6]
+                    expected = (head.weight @ h + head.bias).log_softmax(0) - head.log_frequency
+                    assert torch.allclose(gains[row, t, 0, side], expected[word])
+    assert gains[1, 2:].eq(0).all()
+    alone = model.features(["sat dog"], dtype=torch.float64)
+    assert torch.allclose(found[1, :2], alone[0], atol=1e-12)
+
+
+def test_many_states_are_scored_in_parts(monkeypatch):
+    head = knowing().next_word
+    h, ids = torch.randn(3, 5, 6, dtype=torch.float64), torch.randint(6, (3, 5))
+    whole = head.gain(h, ids)
+    monkeypatch.setattr("sgpa.models.next_word.ROWS", 4)
+    assert torch.allclose(head.gain(h, ids), whole)
+
+
+def test_frequencies_are_those_of_the_texts():
+    corpus = Corpus.of([["a", "b", "a"], ["a", "c"]], 10, 12)
+    assert corpus.words == ("<unk>", "<S>", "</S>", "a", "b", "c")
+    assert torch.allclose(corpus.log_frequency(4).exp(), torch.tensor([2, 2, 2, 3]) / 9)
+    assert torch.allclose(
+        corpus.log_frequency(6).exp(), torch.tensor([1, 2, 2, 3, 1, 1]) / 10
+    )  # at least once
+
+
+def test_a_trained_model_finds_words_in_their_order_likelier():
+    recipe = LanguageRecipe(epochs=25, batch_size=8, lr=2e-2)
+    model = train_language_model(TEXT, TINY, recipe)
+    right = model.features(["the cat sat on the mat .", "a dog ran to the cat ."])[:, :, 0, -2:]
+    wrong = model.features(["mat the . on sat cat the", ". dog the ran cat a to"])[:, :, 0, -2:]
+    assert right.mean() > 0.5
+    assert wrong.mean() < right.mean() - 1
+
+
 def test_trimming_columns_of_characters_changes_nothing():
     encoder = elmo().encoder
     words = characters(["a", "the", "abcdefghij", "abcdefghi", "abcdefg"], 12).long()
@@ -116,7 +179,7 @@ def test_a_few_drawn_words_lead_to_the_optimum_of_the_full_softmax():
     p = p / p.sum()
     targets = p.multinomial(500, replacement=True)
     seen = targets.bincount(minlength=12) / 500
-    head, h = Head(1, 12), torch.ones(500, 1)
+    head, h = NextWord(1, [str(i) for i in range(12)]), torch.ones(500, 1)
     adam = torch.optim.Adam(head.parameters(), lr=0.03)
     for step in range(1500):
         adam.param_groups[0]["lr"] = 0.03 * (1 - step / 1500)
@@ -176,8 +239,9 @@ def test_time_bounds_a_training():
     assert lines[-1].perplexity is not None
 
 
-def test_a_saved_language_model_comes_back_the_same(tmp_path):
-    model = ElmoModel(TINY).eval()
+@pytest.mark.parametrize("knows", [False, True])
+def test_a_saved_language_model_comes_back_the_same(knows, tmp_path):
+    model = knowing().float() if knows else ElmoModel(TINY).eval()
     again = ElmoModel.load(model.save(tmp_path / "lm"))
     assert again.config == model.config
     assert torch.equal(again.features(["a cat sat"]), model.features(["a cat sat"]))

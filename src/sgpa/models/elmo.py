@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from sgpa.data.words import CHARACTERS, NO_CHARACTER, Sentence, characters
 from sgpa.errors import CheckpointError, ConfigError, InputError, check_fields
 from sgpa.files import read_json, read_tensors, write_json, write_tensors
+from sgpa.models.next_word import NextWord
 from sgpa.models.pretrained import fill
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
@@ -172,20 +173,29 @@ def reversed_rows(x: Tensor, lengths: Tensor) -> Tensor:
 
 
 class ElmoModel(nn.Module):
-    """Forward and backward LSTMs over spelled words."""
+    """Forward and backward LSTMs over spelled words, and what they are trained to say of the next word.
 
-    def __init__(self, config: ElmoConfig) -> None:
+    Published models come without `next_word`.
+    """
+
+    def __init__(self, config: ElmoConfig, next_word: NextWord | None = None) -> None:
         super().__init__()
         self.config = config
         self.encoder = CharacterEncoder(config)
         self.ahead = nn.ModuleList(ClippedLstm(config) for _ in range(config.depth))
         self.back = nn.ModuleList(ClippedLstm(config) for _ in range(config.depth))
         self.dropout = nn.Dropout(config.dropout)
+        self.next_word = next_word
 
     @property
     def layers(self) -> int:
         """Layers of features: the spelled word and one for every LSTM."""
         return self.config.depth + 1
+
+    @property
+    def width(self) -> int:
+        """Width of the features."""
+        return 2 * self.config.width + (0 if self.next_word is None else 2)
 
     def spell(self, spelled: Tensor, ids: Tensor) -> Tensor:
         """Words `ids` [B, T] of a table of character ids [V, C] as vectors [B, T, width]; each word once."""
@@ -213,10 +223,12 @@ class ElmoModel(nn.Module):
     def features(
         self, sentences: Sequence[Sentence | str], batch_size: int = 64, dtype: torch.dtype = torch.float32
     ) -> Tensor:
-        """What the model says of every word: [B, T, layers, 2 width], zeros after a sentence's end.
+        """What the model says of every word: [B, T, layers, F], zeros after a sentence's end.
 
         Layer 0 is the spelled word, twice; layer l is LSTM l's output from left to right beside the one from
-        right to left. Every sentence is read between its `<S>` and `</S>`, from a blank memory.
+        right to left. A model that knows words has two more columns, alike in all layers: how much likelier
+        the word is after those before it, and before those after it, than anywhere (in nats). Every sentence
+        is read between its `<S>` and `</S>`, from a blank memory.
         """
         rows = [row.split() if isinstance(row, str) else list(row) for row in sentences]
         if not rows or not all(row and all(row) for row in rows):
@@ -224,7 +236,7 @@ class ElmoModel(nn.Module):
         was_training = self.training
         self.eval()
         try:
-            out = torch.zeros(len(rows), max(map(len, rows)), self.layers, 2 * self.config.width, dtype=dtype)
+            out = torch.zeros(len(rows), max(map(len, rows)), self.layers, self.width, dtype=dtype)
             order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # equals together: little padding
             for start in range(0, len(order), batch_size):
                 batch = order[start : start + batch_size]
@@ -245,15 +257,23 @@ class ElmoModel(nn.Module):
             ids[i, : len(row) + 2] = torch.tensor([known[word] for word in ("<S>", *row, "</S>")])
         x = self.spell(spelled, ids.to(device))  # [b, t + 2, width]
         ahead, back = self(x, lengths)
-        layers = [torch.cat(pair, -1) for pair in zip([x, *ahead], [x, *back], strict=True)]
+        gains = [] if self.next_word is None else [self._gains(self.next_word, rows, ahead[-1], back[-1])]
+        layers = [torch.cat([*pair, *gains], -1) for pair in zip([x, *ahead], [x, *back], strict=True)]
         words = torch.arange(1, int(lengths.max()) - 1, device=device)  # without the two marks
         real = words < lengths.unsqueeze(1) - 1  # [b, t]
         return torch.stack(layers, 2)[:, 1:-1] * real[..., None, None]
 
+    def _gains(self, next_word: NextWord, rows: list[list[str]], ahead: Tensor, back: Tensor) -> Tensor:
+        """Of every word by the states beside it, which have not read it, 0 at marks: [b, t + 2, 2]."""
+        words = next_word.encode(rows)  # [b, t]
+        gains = [next_word.gain(h, words) for h in (ahead[:, :-2], back[:, 2:])]
+        return nn.functional.pad(torch.stack(gains, -1), (0, 0, 1, 1))
+
     def save(self, directory: str | Path) -> Path:
-        """Write elmo.safetensors, then elmo.json."""
+        """Write elmo.safetensors and words.json, then elmo.json."""
         directory = Path(directory)
         write_tensors(directory / "elmo.safetensors", self.state_dict())
+        write_json(directory / "words.json", [] if self.next_word is None else list(self.next_word.words))
         write_json(directory / "elmo.json", asdict(self.config))
         return directory
 
@@ -265,8 +285,10 @@ class ElmoModel(nn.Module):
         known = {f.name for f in fields(ElmoConfig)}
         if not isinstance(data, dict) or set(data) != known:
             raise CheckpointError(f"{directory / 'elmo.json'} does not describe a language model")
+        words = read_json(directory / "words.json") if (directory / "words.json").exists() else []
         try:
-            model = ElmoModel(ElmoConfig(**data))
+            config = ElmoConfig(**data)
+            model = ElmoModel(config, NextWord(config.width, words) if words else None)
         except (ConfigError, TypeError, ValueError) as error:
             raise CheckpointError(f"{directory / 'elmo.json'}: {error}") from None
         fill(model, read_tensors(directory / "elmo.safetensors")[0], directory)

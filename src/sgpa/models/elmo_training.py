@@ -17,8 +17,8 @@ from sgpa.errors import CheckpointError, InputError, check_fields
 from sgpa.files import read_tensors, write_tensors
 from sgpa.linalg import matrix_units
 from sgpa.models.elmo import ElmoConfig, ElmoModel
+from sgpa.models.next_word import MARKS, NextWord
 
-MARKS = ("<unk>", "<S>", "</S>")  # ids 0 to 2; as an input, 0 is "no word"
 SAVE_EVERY = 60.0  # seconds between checkpoints
 REPORT_EVERY = 1.0  # seconds between two lines of numbers
 
@@ -82,8 +82,18 @@ class Corpus:
     """Sentences as word ids between their marks; the words in order of frequency; how each is spelled."""
 
     data: Dataset  # ids [N, T] padded with 0; targets are the lengths
+    words: tuple[str, ...]  # the marks first; as an input, word 0 is "no word"
     spelled: Tensor  # [V, C]
     digest: str
+
+    def log_frequency(self, vocabulary: int) -> Tensor:
+        """log p of each of the first words; all others together are word 0.   [vocabulary]"""
+        assert isinstance(self.data.inputs, Tensor)
+        real = torch.arange(self.data.inputs.shape[1]) < self.data.targets.unsqueeze(1)
+        counts = self.data.inputs[real].long().bincount(minlength=len(self.words)).double()
+        rare = counts[vocabulary:].sum()
+        counts = counts[:vocabulary].index_fill(0, torch.tensor(0), float(rare)).clamp(min=1)
+        return (counts / counts.sum()).log().float()
 
     @staticmethod
     def of(texts: Sequence[str | Sentence], max_words: int, max_characters: int) -> "Corpus":
@@ -107,36 +117,7 @@ class Corpus:
         for i, row in enumerate(rows):
             ids[i, : len(row) + 2] = torch.tensor([1, *(index[word] for word in row), 2], dtype=torch.int32)
             digest.update(" ".join(row).encode("utf-8", "ignore") + b"\n")
-        return Corpus(Dataset(ids, lengths, lengths=lengths), spelled, digest.hexdigest())
-
-
-class Head(nn.Module):
-    """Scores of the next word: the same weights for both directions, as in the published model."""
-
-    def __init__(self, width: int, vocabulary: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(vocabulary, width) * width**-0.5)
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
-
-    def forward(self, h: Tensor, target: Tensor) -> Tensor:
-        """-log softmax(W h + b)[target], averaged: h [N, width], target [N] -> []."""
-        return nn.functional.cross_entropy(h @ self.weight.mT + self.bias, target)
-
-    def sampled(self, h: Tensor, target: Tensor, negatives: int) -> Tensor:
-        """The target told apart from S words drawn with chances q: scores compete as s - log q.
-
-        Its optimum is that of the full softmax for any S (Ma and Collins 2018). q(k) = log((k+2)/(k+1)) /
-        log(V+1) falls with the rank k as word frequencies do (Zipf).
-        """
-        scale, V = math.log(len(self.bias) + 1), len(self.bias)
-        drawn = (torch.rand(negatives, device=h.device) * scale).exp().long().sub(1).clamp(0, V - 1)  # [S]
-        log_q = torch.log1p(1 / torch.arange(1, V + 1, device=h.device, dtype=h.dtype)).log() - math.log(
-            scale
-        )
-        offset = self.bias - log_q  # [V]
-        wrong = h @ self.weight[drawn].mT + offset[drawn]  # [N, S]
-        right = (h * self.weight[target]).sum(-1) + offset[target]  # [N]
-        return (torch.logaddexp(right, wrong.logsumexp(-1)) - right).mean()
+        return Corpus(Dataset(ids, lengths, lengths=lengths), tuple(words), spelled, digest.hexdigest())
 
 
 def predictions(model: ElmoModel, spelled: Tensor, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,10 +142,10 @@ class _Run:
         self.recipe, self.device = recipe, device
         self.spelled = corpus.spelled.to(device)
         self.vocabulary = min(recipe.vocabulary, len(corpus.spelled))
-        self.model = ElmoModel(config).to(device)
-        self.head = Head(config.width, self.vocabulary).to(device)
-        self.both = nn.ModuleDict({"model": self.model, "head": self.head})
-        self.adam = torch.optim.Adam(self.both.parameters(), lr=recipe.lr)
+        self.head = NextWord(config.width, corpus.words[: self.vocabulary])
+        self.head.log_frequency.copy_(corpus.log_frequency(self.vocabulary))
+        self.model = ElmoModel(config, self.head).to(device)
+        self.adam = torch.optim.Adam(self.model.parameters(), lr=recipe.lr)
         self.per_epoch = math.ceil(len(self.train) / recipe.batch_size)
         self.steps = recipe.epochs * self.per_epoch
         self.step, self.seconds = 0, 0.0
@@ -195,7 +176,7 @@ class _Run:
             loss = self.loss(ids, lengths, r.negatives)
             self.adam.zero_grad(set_to_none=True)
             loss.backward()
-        nn.utils.clip_grad_norm_(self.both.parameters(), r.gradient_norm)
+        nn.utils.clip_grad_norm_(self.model.parameters(), r.gradient_norm)
         self.adam.step()
         self.step += 1
         return loss.detach()
@@ -213,20 +194,20 @@ class _Run:
     @torch.no_grad()
     def perplexity(self) -> float:
         """exp(nats per word) on sentences that were not trained on, with the full softmax."""
-        self.both.eval()
+        self.model.eval()
         total, count = 0.0, 0
         for batch in self.unseen.batches(self.recipe.batch_size):
             assert isinstance(batch.inputs, Tensor)
             words = int(batch.targets.sum()) - len(batch)
             total += words * float(self.loss(batch.inputs, batch.targets, None))
             count += words
-        self.both.train()
+        self.model.train()
         return math.exp(min(total / count, 700.0))
 
     def save(self, path: Path) -> None:
         """Weights, Adam's moments and the step, in one file."""
-        tensors = dict(self.both.state_dict())
-        for name, parameter in self.both.named_parameters():
+        tensors = dict(self.model.state_dict())
+        for name, parameter in self.model.named_parameters():
             state = self.adam.state.get(parameter, {})
             tensors |= {f"adam.{key}.{name}": value for key, value in state.items()}
         write_tensors(path, tensors, self.identity | {"step": self.step, "seconds": self.seconds})
@@ -238,8 +219,8 @@ class _Run:
             raise CheckpointError(
                 f"{path} belongs to other settings or texts; delete it or choose another directory"
             )
-        names = [name for name, _ in self.both.named_parameters()]
-        self.both.load_state_dict({name: w for name, w in tensors.items() if not name.startswith("adam.")})
+        names = [name for name, _ in self.model.named_parameters()]
+        self.model.load_state_dict({name: w for name, w in tensors.items() if not name.startswith("adam.")})
         keys = ("step", "exp_avg", "exp_avg_sq")
         state = {i: {k: tensors[f"adam.{k}.{name}"] for k in keys} for i, name in enumerate(names)}
         self.adam.load_state_dict(self.adam.state_dict() | {"state": state})
@@ -271,7 +252,7 @@ def train_language_model(
     >>> config = ElmoConfig(filters=((1, 4),), width=4, cell=8)
     >>> model = train_language_model(["It rains. I stay.", "They went home."], config, recipe)
     >>> model.features(["I go"]).shape
-    torch.Size([1, 2, 3, 8])
+    torch.Size([1, 2, 3, 10])
     """
     config, recipe = config or ElmoConfig(), recipe or LanguageRecipe()
     corpus = Corpus.of(texts, recipe.max_words, config.max_characters)
@@ -289,7 +270,7 @@ def _train(run: _Run, path: Path | None, report: Report) -> None:
     begun, before = time.monotonic(), run.seconds
     saved, told = begun, 0.0  # the first step is told at once
     losses: list[Tensor] = []  # since the last report
-    run.both.train()
+    run.model.train()
     for ids, lengths in run.batches():
         losses.append(run.update(ids, lengths))
         run.seconds = before + time.monotonic() - begun

@@ -73,7 +73,7 @@ class ColaConfig:
         common = Task(splits, class_names=names, reader=reader, shifts=shifts)
         if model is None:
             return replace(common, embedding=TokenConfig(**found.embedding))
-        sizes = found.embedding | {"features": 2 * model.config.width, "layers": model.layers}
+        sizes = found.embedding | {"features": model.width, "layers": model.layers}
         return replace(common, sizes=sizes)
 
     def _folder(self) -> Path:

@@ -1,0 +1,66 @@
+"""What a language model says of a word that it has not read yet."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+MARKS = ("<unk>", "<S>", "</S>")  # words 0 to 2
+ROWS = 1024  # states whose scores of all words are held at once
+
+
+class NextWord(nn.Module):
+    """Scores of the next word: the same weights for both directions, as in the published model.
+
+    `words` are in the order of their frequency, after the marks; all others are the unknown word 0.
+    """
+
+    log_frequency: Tensor  # of every word in the texts that were learned from   [V]
+
+    def __init__(self, width: int, words: Sequence[str]) -> None:
+        super().__init__()
+        self.words = tuple(words)
+        self.index = {word: i for i, word in enumerate(self.words)}
+        self.weight = nn.Parameter(torch.randn(len(words), width) * width**-0.5)
+        self.bias = nn.Parameter(torch.zeros(len(words)))
+        self.register_buffer("log_frequency", torch.zeros(len(words)))
+
+    def forward(self, h: Tensor, target: Tensor) -> Tensor:
+        """-log softmax(W h + b)[target], averaged: h [N, width], target [N] -> []."""
+        return nn.functional.cross_entropy(h @ self.weight.mT + self.bias, target)
+
+    def sampled(self, h: Tensor, target: Tensor, negatives: int) -> Tensor:
+        """The target told apart from S words drawn with chances q: scores compete as s - log q.
+
+        Its optimum is that of the full softmax for any S (Ma and Collins 2018). q(k) = log((k+2)/(k+1)) /
+        log(V+1) falls with the rank k as word frequencies do (Zipf).
+        """
+        scale, V = math.log(len(self.bias) + 1), len(self.bias)
+        drawn = (torch.rand(negatives, device=h.device) * scale).exp().long().sub(1).clamp(0, V - 1)  # [S]
+        log_q = torch.log1p(1 / torch.arange(1, V + 1, device=h.device, dtype=h.dtype)).log() - math.log(
+            scale
+        )
+        offset = self.bias - log_q  # [V]
+        wrong = h @ self.weight[drawn].mT + offset[drawn]  # [N, S]
+        right = (h * self.weight[target]).sum(-1) + offset[target]  # [N]
+        return (torch.logaddexp(right, wrong.logsumexp(-1)) - right).mean()
+
+    def encode(self, rows: Sequence[Sequence[str]]) -> Tensor:
+        """Words as numbers [B, T], 0 where a word is unknown or a row has ended."""
+        found = [torch.tensor([self.index.get(word, 0) for word in row]) for row in rows]
+        return nn.utils.rnn.pad_sequence(found, batch_first=True).to(self.bias.device)
+
+    def gain(self, h: Tensor, ids: Tensor) -> Tensor:
+        """How much likelier words are here than anywhere, in nats; of unknown words nothing is said.
+
+        log p(w | h) - log p(w): states h [B, T, width], words [B, T] -> [B, T].
+        """
+        states, words = h.flatten(0, -2), ids.flatten()
+        log_p = torch.cat(
+            [
+                (part @ self.weight.mT + self.bias).log_softmax(-1).gather(-1, at.unsqueeze(-1)).squeeze(-1)
+                for part, at in zip(states.split(ROWS), words.split(ROWS), strict=True)
+            ]
+        )
+        return (log_p - self.log_frequency[words]).where(words != 0, 0.0).view(ids.shape)
