@@ -157,6 +157,16 @@ def test_trimming_columns_of_characters_changes_nothing():
     assert trim(words[:1]).shape == (1, 6)
 
 
+def test_shapes_are_rounded_for_a_gpu_and_nothing_changes():
+    encoder = elmo().encoder
+    words = characters(["a", "the", "ab"], 12).long()
+    expected = encoder(words)
+    assert encoder.rounded(words).shape == (512, 8)
+    rounded = encoder.rounded(words)
+    encoder.trimmed = lambda _: rounded  # as on a GPU
+    assert torch.allclose(encoder(words), expected, atol=1e-12)
+
+
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize("cell", [6, 8])
 def test_the_loop_over_words_equals_the_fused_lstm(cell):

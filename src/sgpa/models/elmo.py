@@ -18,6 +18,7 @@ from sgpa.files import read_json, read_tensors, write_json, write_tensors
 from sgpa.models.next_word import NextWord
 from sgpa.models.pretrained import fill
 
+ROWS, COLUMNS = 512, 8  # multiples, on a GPU, of words and of their characters
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 
@@ -84,21 +85,28 @@ class CharacterEncoder(nn.Module):
     def forward(self, spelled: Tensor) -> Tensor:
         """Character ids [N, C] -> [N, width]."""
         activation = ACTIVATIONS[self.config.activation]
-        x = self.characters(self.trimmed(spelled)).mT  # [N, K, C]
+        N = len(spelled)
+        kept = self.rounded(spelled) if spelled.is_cuda else self.trimmed(spelled)
+        x = self.characters(kept).mT  # [N, K, C]
         found = [activation(convolve(x).amax(-1)) for convolve in self.filters]  # both are monotone
         y = torch.cat(found, -1)  # [N, filters]
         for highway in self.highways:
             y = highway(y)
-        return self.project(y)
+        return self.project(y)[:N]
 
-    def trimmed(self, spelled: Tensor) -> Tensor:
+    def rounded(self, spelled: Tensor) -> Tensor:
+        """Few shapes: cuDNN plans a convolution anew for each. More words, fewer characters removed."""
+        return nn.functional.pad(self.trimmed(spelled, COLUMNS), (0, 0, 0, -len(spelled) % ROWS))
+
+    def trimmed(self, spelled: Tensor, multiple: int = 1) -> Tensor:
         """Without most of the columns past the longest word.
 
         One window of nothing but padding stays for every filter wherever there was one: maxima do not change.
         """
         columns = (spelled.remainder(NO_CHARACTER + 1) != 0).any(0).nonzero()  # neither filler nor "no word"
         longest = int(columns.max()) + 1 if len(columns) else 0
-        return spelled[:, : longest + max(width for width, _ in self.config.filters)]
+        kept = longest + max(width for width, _ in self.config.filters)
+        return spelled[:, : kept + -kept % multiple]
 
 
 class Highway(nn.Module):

@@ -145,7 +145,7 @@ class _Run:
         self.head = NextWord(config.width, corpus.words[: self.vocabulary])
         self.head.log_frequency.copy_(corpus.log_frequency(self.vocabulary))
         self.model = ElmoModel(config, self.head).to(device)
-        self.adam = torch.optim.Adam(self.model.parameters(), lr=recipe.lr)
+        self.adam = torch.optim.Adam(self.model.parameters(), lr=recipe.lr, fused=device.startswith("cuda"))
         self.per_epoch = math.ceil(len(self.train) / recipe.batch_size)
         self.steps = recipe.epochs * self.per_epoch
         self.step, self.seconds = 0, 0.0
