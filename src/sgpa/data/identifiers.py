@@ -30,20 +30,30 @@ def laplacian_identifiers(graph: Graph, width: int) -> Tensor:
     return _laplacian([graph], width)[0]
 
 
-def _laplacian(graphs: Sequence[Graph], width: int) -> list[Tensor]:
-    """`laplacian_identifiers` of many graphs; those of one size are decomposed together."""
+def _of_each(graphs: Sequence[Graph], make: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    """What `make` says of every graph, told the adjacency [k, n, n] of all graphs of a size together."""
     found: list[Tensor] = [torch.empty(0)] * len(graphs)
     sizes = np.array([len(graph) for graph in graphs])
     for n in np.unique(sizes).tolist():
         rows = np.flatnonzero(sizes == n).tolist()
-        A = torch.stack([adjacency(graphs[i]) for i in rows])  # [k, n, n]
-        scale = A.sum(-1).clamp_min(1).rsqrt()  # [k, n]
-        L = torch.eye(n, dtype=A.dtype) - scale.unsqueeze(-1) * A * scale.unsqueeze(-2)
-        values, U = torch.linalg.eigh(L)  # [k, n], [k, n, n]
-        U = _settled(values.numpy(), U.numpy(), width)[..., :width]
-        for i, P in zip(rows, pad(torch.from_numpy(U).float(), (0, max(0, width - n))), strict=True):
+        for i, P in zip(rows, make(torch.stack([adjacency(graphs[i]) for i in rows])), strict=True):
             found[i] = P
     return found
+
+
+def _laplacian(graphs: Sequence[Graph], width: int) -> list[Tensor]:
+    """`laplacian_identifiers` of many graphs."""
+    return _of_each(graphs, lambda A: _eigenvectors(A, width))
+
+
+def _eigenvectors(A: Tensor, width: int) -> Tensor:
+    """Identifiers [k, n, width] of graphs with adjacency A [k, n, n]."""
+    n = A.shape[-1]
+    scale = A.sum(-1).clamp_min(1).rsqrt()  # [k, n]
+    L = torch.eye(n, dtype=A.dtype) - scale.unsqueeze(-1) * A * scale.unsqueeze(-2)
+    values, U = torch.linalg.eigh(L)  # [k, n], [k, n, n]
+    settled = torch.from_numpy(_settled(values.numpy(), U.numpy(), width)[..., :width])
+    return pad(settled.float(), (0, max(0, width - n)))
 
 
 def _settled(values: np.ndarray, U: np.ndarray, width: int) -> np.ndarray:
@@ -98,26 +108,27 @@ def return_chances(graph: Graph, steps: int) -> Tensor:
     Diagonals of (D^-1 A)^k: at odd k they are zero but on and near odd cycles, and a ring of k atoms shows at
     step k. They need no signs and no order, so equal surroundings have equal chances.
     """
-    A = adjacency(graph)
-    W = A / A.sum(1, keepdim=True).clamp_min(1)
-    found = torch.zeros(len(graph), steps, dtype=A.dtype)
-    power = torch.eye(len(graph), dtype=A.dtype)
+    return _returns(adjacency(graph).unsqueeze(0), steps)[0]
+
+
+def _returns(A: Tensor, steps: int) -> Tensor:
+    """`return_chances` [k, n, steps] of graphs with adjacency A [k, n, n]."""
+    W = A / A.sum(-1, keepdim=True).clamp_min(1)
+    found = A.new_zeros(*A.shape[:2], steps)
+    power = torch.eye(A.shape[-1], dtype=A.dtype).expand_as(A)
     for step in range(steps):
         power = power @ W
-        found[:, step] = power.diagonal()
+        found[..., step] = power.diagonal(dim1=-2, dim2=-1)
     return found.float()
 
 
 def _walks(graphs: Sequence[Graph], width: int) -> list[Tensor]:
     """Laplacian identifiers in the first half of the columns, chances to return in the second."""
-    half = _eigenvectors(width)
-    return [
-        torch.cat([P, return_chances(graph, width - half)], 1)
-        for graph, P in zip(graphs, _laplacian(graphs, half), strict=True)
-    ]
+    half = _first_half(width)
+    return _of_each(graphs, lambda A: torch.cat([_eigenvectors(A, half), _returns(A, width - half)], -1))
 
 
-def _eigenvectors(width: int) -> int:
+def _first_half(width: int) -> int:
     """How many columns of `walks` are eigenvectors."""
     return (width + 1) // 2
 
@@ -133,7 +144,7 @@ def flip_signs(inputs: Inputs, generator: torch.Generator) -> Graphs:
 def flip_walks(inputs: Inputs, generator: torch.Generator) -> Graphs:
     """`flip_signs` for the eigenvectors of `walks`; chances stay as they are."""
     graphs, flipped = _graphs(inputs), flip_signs(inputs, generator)
-    half = _eigenvectors(graphs.identifiers.shape[-1])
+    half = _first_half(graphs.identifiers.shape[-1])
     P = torch.cat([flipped.identifiers[..., :half], graphs.identifiers[..., half:]], -1)
     return replace(graphs, identifiers=P)
 
