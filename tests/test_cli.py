@@ -108,7 +108,7 @@ def test_recipes_are_listed_and_shown():
         assert " ".join(f"--set {setting}" for setting in reading.set) in one
     assert "optim.epochs" in one
     found = json.loads(sgpa("recipes", "zinc", "--json").out)
-    assert found["settings"]["optim.epochs"] == 500
+    assert found["settings"]["optim.epochs"] == 300
     assert {"field", "chosen", "other", "set"} <= set(found["readings"][0])
     assert "did you mean" in sgpa("recipes", "cifar").complaint
 

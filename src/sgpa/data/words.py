@@ -128,11 +128,15 @@ class WordTask:
     class_names: tuple[str, ...]
 
     @property
+    def sentences(self) -> list[tuple[str, ...]]:
+        """All of them, as words."""
+        parts = (self.train, self.validation, self.test, self.ood)
+        return [row for part in parts for row in part.rows]
+
+    @property
     def embedding(self) -> dict[str, int]:
         """What a model must know of the words: `WordsConfig(**task.embedding, features=...)`."""
-        parts = (self.train, self.validation, self.test, self.ood)
-        longest = max(len(row) for part in parts for row in part.rows)
-        return {"vocabulary": len(self.vocabulary), "max_tokens": longest}
+        return {"vocabulary": len(self.vocabulary), "max_tokens": max(map(len, self.sentences))}
 
     def dataset(self, part: Sentences, features: Features | None = None) -> Dataset:
         """Rows as word ids alone, or as `Words` with what a language model says of them.

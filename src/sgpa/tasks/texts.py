@@ -11,6 +11,7 @@ from sgpa.models import TokenConfig
 from sgpa.models.elmo import ElmoModel
 from sgpa.readers import TextReader, WordReader
 from sgpa.tasks.base import Task
+from sgpa.tasks.features import kept_features
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ class ColaConfig:
         """7,262 sentences to learn from, 1,816 of the same sources and 516 of others to be tested on."""
         found = cola(seed, holdout=self.holdout, tokens=self.tokens, data_dir=data_dir)
         model = self._model()
-        features: Features | None = None if model is None else model.features
+        features: Features | None = None if model is None else kept_features(model, found.sentences)
         splits, names = found.splits(features), found.class_names
         shifts = {"cola-ood": lambda: found.dataset(found.ood, features)}
         reader = WordReader(
