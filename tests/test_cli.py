@@ -300,13 +300,15 @@ def test_bench_compares_four_methods():
 def test_a_language_model_is_trained_once(tmp_path, monkeypatch):
     rng = pytest.importorskip("numpy").random.default_rng(0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    hub.texts(tmp_path / "data" / "imdb" / "train-00000-of-00001.parquet", rng, 12)
-    command = ["data", "language-model", "--data-dir", tmp_path / "data", "--epochs", 1]
+    for part in ("train", "test"):
+        hub.texts(tmp_path / "data" / "imdb" / f"{part}-00000-of-00001.parquet", rng, 12)
+    command = ["data", "language-model", "--data-dir", tmp_path / "data", "--epochs", 1, "--batch-size", 64]
     done = sgpa(*command)
     assert done.code == 0, done.err
     assert "held-out perplexity" in done.err
     folder = tmp_path / "cache" / "sgpa" / "language-model" / "imdb"
     assert (folder / "elmo.json").exists()
+    assert (folder / "words.json").exists()
     again = sgpa(*command)
     assert again.code == 0
     assert "loss" not in again.err

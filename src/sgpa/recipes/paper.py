@@ -24,7 +24,6 @@ from sgpa.tasks import CifarConfig, ColaConfig, ImdbConfig, ZincConfig
 
 SINGLE = ("mle", "ts", "mfvi", "mcd", "kflla", "sngp", "sgpa")
 NUMBERS = ("mle", "mfvi", "mcd", "sgpa", "de", "sgpae")
-EXPONENTIAL = KernelConfig(name="exponential", preset="authors")
 
 PRINTED = Recipe(
     name="cifar10",
@@ -81,13 +80,19 @@ COLA = Recipe(
     name="cola",
     task=ColaConfig(),
     model=ModelConfig(
-        embedding=WordsConfig(vocabulary=7_700, features=512), depth=2, heads=4, width=256, outputs=2
+        embedding=WordsConfig(vocabulary=5_100, features=514, drop=0.9),  # the data decides its sizes
+        depth=2,
+        heads=4,
+        width=256,
+        dropout=0.4,
+        pooling="sequence",
+        outputs=2,
     ),
-    kernel=EXPONENTIAL,
-    optim=OptimConfig(epochs=50, batch_size=32, lr=5e-4, final_lr=1e-5, select="last"),
-    warm=OptimConfig(epochs=20, batch_size=32, lr=5e-4, final_lr=1e-5, select="last"),
-    after=OptimConfig(epochs=30, batch_size=32, lr=5e-4, final_lr=1e-5, select="last"),
-    sgpa=Sgpa(attention=SgpaConfig(num_global=5)),
+    kernel=KernelConfig(reach=(1.0, 1.0, 2.0, 4.0)),
+    optim=OptimConfig(epochs=20, batch_size=32, lr=5e-4, weight_decay=3.0, select="last"),
+    warm=OptimConfig(epochs=20, batch_size=32, lr=5e-4, weight_decay=3.0, select="last"),
+    after=OptimConfig(epochs=20, batch_size=32, lr=5e-4, weight_decay=3.0, select="last"),
+    sgpa=Sgpa(attention=SgpaConfig(num_global=5), drops=True),
     kflla=KfacLaplace(prior="marginal-likelihood"),  # nothing is held out to choose a prior,
     methods=tuple(method for method in SINGLE if method != "ts"),  # or a temperature, on
 )
