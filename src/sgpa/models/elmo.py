@@ -95,7 +95,7 @@ class CharacterEncoder(nn.Module):
         return self.project(y)[:N]
 
     def rounded(self, spelled: Tensor) -> Tensor:
-        """Few shapes: cuDNN plans a convolution anew for each. More words, fewer characters removed."""
+        """Words and characters in round numbers: cuDNN plans a convolution anew for every shape."""
         return nn.functional.pad(self.trimmed(spelled, COLUMNS), (0, 0, 0, -len(spelled) % ROWS))
 
     def trimmed(self, spelled: Tensor, multiple: int = 1) -> Tensor:
