@@ -259,6 +259,9 @@ def test_a_saved_language_model_comes_back_the_same(knows, tmp_path):
     (tmp_path / "lm" / "elmo.json").write_text(json.dumps(data | {"width": 5}))
     with pytest.raises(CheckpointError, match="do not fit the config"):
         ElmoModel.load(tmp_path / "lm")
+    (tmp_path / "lm" / "words.json").write_text("[1]")
+    with pytest.raises(CheckpointError, match="not a list of words"):
+        ElmoModel.load(tmp_path / "lm")
     (tmp_path / "lm" / "elmo.json").write_text("{}")
     with pytest.raises(CheckpointError, match="does not describe a language model"):
         ElmoModel.load(tmp_path / "lm")

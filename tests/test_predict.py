@@ -227,6 +227,13 @@ def test_readers_come_back_as_they_were(tmp_path, tokenizer, photos):
         readers.load(tmp_path)
 
 
+def test_sentences_are_split_as_in_training():
+    words = {"words": ("the", "film", ".", "Film."), "max_words": 5}
+    raw, own = (WordReader(**words, tokens=tokens).read([], ["the Film."]) for tokens in ("raw", "tokenized"))
+    assert raw.inputs.tolist() == [[2, 5]]
+    assert own.inputs.tolist() == [[2, 3, 4]]
+
+
 def test_texts_come_from_lines_tables_and_the_command(tmp_path, tokenizer):
     (tmp_path / "lines.txt").write_text("a good film\n\n a bad film \n", encoding="utf-8")
     (tmp_path / "table.csv").write_text("id,my words\n1,a film\n", encoding="utf-8")

@@ -293,7 +293,10 @@ class ElmoModel(nn.Module):
         known = {f.name for f in fields(ElmoConfig)}
         if not isinstance(data, dict) or set(data) != known:
             raise CheckpointError(f"{directory / 'elmo.json'} does not describe a language model")
-        words = read_json(directory / "words.json") if (directory / "words.json").exists() else []
+        listed = directory / "words.json"  # models saved by others, or earlier, have none
+        words = read_json(listed) if listed.exists() else []
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise CheckpointError(f"{listed} is not a list of words")
         try:
             config = ElmoConfig(**data)
             model = ElmoModel(config, NextWord(config.width, words) if words else None)
