@@ -157,7 +157,7 @@ def language_model(
             if line.perplexity is not None:
                 heard["perplexity"] = f"  held-out perplexity {line.perplexity:.1f}"
             note = f"step {line.step:,}/{line.steps:,}  loss {line.loss:.3f}{heard['perplexity']}"
-            bars.announce(work, round(1000 * share), 1000, note)
+            bars.announce(work, int(1000 * share), 1000, note)  # 1000 at the end alone
 
         model = train_language_model(texts, recipe=recipe, directory=folder, device=device, report=tell)
     model.save(folder)
