@@ -59,6 +59,14 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
         raise CheckpointError(f"{path} cannot be read ({error}); it was damaged or cut short") from None
 
 
+def make_first(folder: Path, advice: str) -> None:
+    """The folder for something that takes long: where it cannot be made, that is said before the work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be made ({error.strerror}); {advice}") from None
+
+
 def digest(x: Tensor) -> str:
     """Names a tensor by its bytes; a sum would depend on the number of threads."""
     return hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:16]

@@ -15,7 +15,7 @@ from sgpa.data.dataset import Dataset, Splits
 from sgpa.data.sources import cache_dir, find, stamp
 from sgpa.data.text_files import read_columns, read_texts, read_unlabelled
 from sgpa.errors import CheckpointError, InputError, check_fields
-from sgpa.files import read_tensors, write_tensors, write_text
+from sgpa.files import make_first, read_tensors, write_tensors, write_text
 
 __all__ = [
     "TextTask",
@@ -229,10 +229,7 @@ def imdb(
         folder = (cache_dir() / "encoded" if cache is True else Path(cache)) / f"imdb-{name}"
         if kept := _kept(folder, key):
             return kept
-        try:  # before the minute of work, not after it
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"{folder} cannot be made ({error.strerror}); choose another `cache`") from None
+        make_first(folder, "choose another `cache`")
     tables = [read_columns(path) for path in files]
     texts = [text for table in tables for text in table["text"]]
     if len(texts) != sum(IMDB_SIZES):

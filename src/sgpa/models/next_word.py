@@ -28,7 +28,13 @@ class NextWord(nn.Module):
 
     def forward(self, h: Tensor, target: Tensor) -> Tensor:
         """-log softmax(W h + b)[target], averaged: h [N, width], target [N] -> []."""
-        return nn.functional.cross_entropy(h @ self.weight.mT + self.bias, target)
+        return -self.log_p(h, target).mean()
+
+    def log_p(self, h: Tensor, words: Tensor) -> Tensor:
+        """log softmax(W h + b)[word] of every state, some of them at a time: [N, width], [N] -> [N]."""
+        parts = zip(h.split(ROWS), words.split(ROWS), strict=True)
+        scored = ((part @ self.weight.mT + self.bias, at) for part, at in parts)
+        return -torch.cat([nn.functional.cross_entropy(s, at, reduction="none") for s, at in scored])
 
     def sampled(self, h: Tensor, target: Tensor, negatives: int) -> Tensor:
         """The target told apart from S words drawn with chances q: scores compete as s - log q.
@@ -56,11 +62,5 @@ class NextWord(nn.Module):
 
         log p(w | h) - log p(w): states h [B, T, width], words [B, T] -> [B, T].
         """
-        states, words = h.flatten(0, -2), ids.flatten()
-        log_p = torch.cat(
-            [
-                (part @ self.weight.mT + self.bias).log_softmax(-1).gather(-1, at.unsqueeze(-1)).squeeze(-1)
-                for part, at in zip(states.split(ROWS), words.split(ROWS), strict=True)
-            ]
-        )
-        return (log_p - self.log_frequency[words]).where(words != 0, 0.0).view(ids.shape)
+        log_p = self.log_p(h.flatten(0, -2), ids.flatten()).view(ids.shape)
+        return (log_p - self.log_frequency[ids]).where(ids != 0, 0.0)

@@ -257,12 +257,9 @@ READINGS = (
         "300 epochs (SGPA 60 + 240) with a learning rate from 1e-3",
         "500 (SGPA 100 + 400) with a learning rate from 4e-4, as printed: it learns more slowly",
         (
-            *("optim.epochs=500", "warm.epochs=100", "after.epochs=400"),
-            *(
-                f"{stage}.{end}"
-                for stage in ("optim", "warm", "after")
-                for end in ("lr=4e-4", "final_lr=2e-6")
-            ),
+            *("optim.epochs=500", "optim.lr=4e-4", "optim.final_lr=2e-6"),
+            *("warm.epochs=100", "warm.lr=4e-4", "warm.final_lr=2e-6"),
+            *("after.epochs=400", "after.lr=4e-4", "after.final_lr=2e-6"),
         ),
     ),
     Reading(

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from sgpa.data.sources import cache_dir
 from sgpa.data.words import Features, Sentence
-from sgpa.errors import CheckpointError, InputError
-from sgpa.files import digest, read_tensors, write_tensors
+from sgpa.errors import CheckpointError
+from sgpa.files import digest, make_first, read_tensors, write_tensors
 from sgpa.models.elmo import ElmoModel
 
 TOGETHER = 1000  # sentences, of about one length
@@ -26,10 +26,7 @@ def kept_features(model: ElmoModel, sentences: Iterable[Sentence], folder: Path 
     try:
         flat = read_tensors(path)[0]["features"]
     except CheckpointError:
-        try:  # before the minute of work, not after it
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"{path.parent} cannot be made ({error.strerror})") from None
+        make_first(path.parent, "choose another cache with XDG_CACHE_HOME")
         parts = [rows[i : i + TOGETHER] for i in range(0, len(rows), TOGETHER)]
         flat = torch.cat([_unpadded(model, part) for part in parts])
         write_tensors(path, {"features": flat})
@@ -51,6 +48,5 @@ def _name(model: ElmoModel, rows: Sequence[Sentence]) -> str:
     weights = "".join(f"{name} {digest(w)}\n" for name, w in model.state_dict().items())
     words = "" if model.next_word is None else " ".join(model.next_word.words)
     text = "\n".join(" ".join(row) for row in rows)
-    return hashlib.sha256(f"{model.config}\n{weights}{words}\n{text}".encode("utf-8", "ignore")).hexdigest()[
-        :16
-    ]
+    everything = f"{model.config}\n{weights}{words}\n{text}"
+    return hashlib.sha256(everything.encode("utf-8", "ignore")).hexdigest()[:16]
