@@ -47,7 +47,13 @@ CIFAR10 = replace(
 )
 LARGER = replace(PRINTED.model, depth=6, width=256)
 CIFAR10_AUGMENTED = replace(
-    PRINTED, name="cifar10-augmented", task=CifarConfig(name="cifar10", augment=True), model=LARGER
+    CIFAR10,
+    name="cifar10-augmented",
+    task=CifarConfig(name="cifar10", augment=True),
+    model=replace(LARGER, pooling="sequence"),
+    optim=replace(CIFAR10.optim, weight_decay=0.1),  # images that are never twice the same need less of it
+    warm=replace(CIFAR10.warm, weight_decay=0.1),
+    after=replace(CIFAR10.after, weight_decay=0.1),
 )
 CIFAR100 = replace(
     PRINTED, name="cifar100", task=CifarConfig(name="cifar100"), model=replace(LARGER, outputs=100)
