@@ -50,7 +50,8 @@ CIFAR10_AUGMENTED = replace(
     CIFAR10,
     name="cifar10-augmented",
     task=CifarConfig(name="cifar10", augment=True),
-    model=replace(LARGER, pooling="sequence"),
+    model=replace(LARGER, heads=8, pooling="sequence"),
+    kernel=KernelConfig(reach=(1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0)),
     optim=replace(CIFAR10.optim, weight_decay=0.1),  # images that are never twice the same need less of it
     warm=replace(CIFAR10.warm, weight_decay=0.1),
     after=replace(CIFAR10.after, weight_decay=0.1),

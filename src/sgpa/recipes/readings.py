@@ -17,7 +17,13 @@ class Reading:
 CIFAR = ("cifar10", "cifar10-augmented", "cifar100", "cifar100-augmented")
 TEXT = ("imdb", "cola")
 PAPER = (*CIFAR, *TEXT, "zinc")
-TUNED = ("cifar10", "cifar10-augmented", "imdb", "cola", "zinc")  # on validation data, where that had something better
+TUNED = (
+    "cifar10",
+    "cifar10-augmented",
+    "imdb",
+    "cola",
+    "zinc",
+)  # on validation data, where that had something better
 
 READINGS = (
     Reading(
@@ -61,6 +67,13 @@ READINGS = (
         "130 epochs for every method (SGPA 30 + 100): without augmentation more of them overfit",
         "600 (SGPA 100 + 500), as printed",
         ("optim.epochs=600", "warm.epochs=100", "after.epochs=500"),
+    ),
+    Reading(
+        ("cifar10-augmented",),
+        "model.heads",
+        "eight heads of 32 numbers",
+        "four of 64, as printed: with length-scales of 1 the first layers start out attending to nothing",
+        ("model.heads=4", "kernel.reach=[1,1,2,3]"),
     ),
     Reading(
         TEXT,
