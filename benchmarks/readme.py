@@ -40,15 +40,17 @@ def two_methods(file: Path) -> str:
 def beside_paper(file: Path) -> str:
     """A line for every method: our mean ± one standard error over seeds, in brackets what the paper prints.
 
-    Of corruptions the NLL at the strongest, and MCE over all classes, which is what the paper's is.
+    Of shifted data the NLL, at the strongest shift, and MCC where the paper has it; and MCE over all classes,
+    which is what the paper's is.
     """
     found = records(file)
     (task,) = tasks(found)
     table = headline(aggregate(found))
-    columns = [c for c in table.columns if c.evaluation != "robustness" or c.metric == "nll"]
+    names, paper = labels(table.rows), beside(table.cells, task)
+    printed = {column for _, column in paper}
+    columns = [c for c in table.columns if (c in printed if c.metric == "mcc" else _plain(c))]
     last = Column("in-distribution", "", "mce_all_classes", "Clean test set")
     columns += [last] if any(place[1] == last for place in table.cells) else []
-    names, paper = labels(table.rows), beside(table.cells, task)
     lines = [f"| | seeds | {' | '.join(map(_heading, columns))} |", "|---|--:|" + "--:|" * len(columns)]
     for row in table.rows:
         cells = [table.cells.get((row, c)) for c in columns]
@@ -56,6 +58,11 @@ def beside_paper(file: Path) -> str:
         seeds = max(cell.n for cell in cells if cell is not None)
         lines.append(f"| {names[row]} | {seeds} | {' | '.join(shown)} |")
     return "\n".join(lines)
+
+
+def _plain(column: Column) -> bool:
+    """Whether a column belongs into every short table."""
+    return column.evaluation != "robustness" or column.metric == "nll"
 
 
 def _heading(column: Column) -> str:
@@ -81,7 +88,13 @@ def _with_error(value: str, cell: Cell, column: Column) -> str:
     return value if cell.error is None else f"{value} ± {metric(column.metric).text(cell.error)}"
 
 
-MAKE = {"digits": two_methods, "cifar10": beside_paper, "imdb": beside_paper, "zinc": beside_paper}
+MAKE = {
+    "digits": two_methods,
+    "cifar10": beside_paper,
+    "imdb": beside_paper,
+    "cola": beside_paper,
+    "zinc": beside_paper,
+}
 TABLES = {name: (make, ROOT / "docs" / "results" / name / "results.csv") for name, make in MAKE.items()}
 
 
