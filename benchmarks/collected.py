@@ -48,7 +48,8 @@ def section(run: Path) -> str:
     """One run: its command, its facts, and a line for every method."""
     facts = json.loads((run / "run.json").read_text(encoding="utf-8"))
     commits = " and ".join([facts["commit"]] if isinstance(facts["commit"], str) else facts["commit"])
-    about = f"`{facts['command']}`, commit {commits}, {facts['hardware']}, {facts['date'][:10]}."
+    typed = f"`{facts['command']}`" if isinstance(facts["command"], str) else "Commands on its page"
+    about = f"{typed}, commit {commits}, {facts['hardware']}, {facts['date'][:10]}."
     return "\n".join([f"## [{run.name}]({run.name})", "", about, "", beside_paper(run / "results.csv"), ""])
 
 

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from sgpa.files import write_json
-from sgpa.report import write_report
+from sgpa.report import merge, write_report
 from sgpa.runner.saved import saved_results
 
 
@@ -34,14 +34,16 @@ def keep(results: dict[str, Any], place: Path) -> None:
 def main() -> None:
     """Read the arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("place", type=Path)
+    parser.add_argument("--names", nargs="*", default=(), help="of runs of one method with other settings")
     parser.add_argument("--title", help="what the page is called")
     parser.add_argument("--note", help="what its reader should know first")
-    parser.add_argument("--command", help="what to type for the same, where it was typed in parts")
+    parser.add_argument("--command", nargs="*", help="what to type for the same, where it was typed in parts")
     parser.add_argument("--untimed", action="store_true", help="leave out times that mean nothing")
     args = parser.parse_args()
-    results = saved_results(args.run)
+    found = [saved_results(run) for run in args.runs]
+    results = merge(found, args.names) if len(found) > 1 else found[0]
     named = {"title": args.title, "summary": args.note}
     results |= {name: text for name, text in named.items() if text is not None}
     run = results["run"] if args.command is None else results["run"] | {"command": args.command}

@@ -94,6 +94,7 @@ MAKE = {
     "imdb": beside_paper,
     "cola": beside_paper,
     "zinc": beside_paper,
+    "forms": beside_paper,
 }
 TABLES = {name: (make, ROOT / "docs" / "results" / name / "results.csv") for name, make in MAKE.items()}
 

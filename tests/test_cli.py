@@ -251,6 +251,10 @@ def test_a_report_holds_cells_that_any_command_made(copy, tmp_path, no_page):
     assert "merge every cell once" in twice
     assert str(cells[0]) in twice
     assert len(no_page) == 3
+    named = sgpa("report", copy, cells[0], "--names", "all,one", "--out", tmp_path / "named")
+    assert named.code == 0, named.err
+    assert "MLE (one)" in named.out
+    assert "1 different names" in sgpa("report", copy, cells[0], "--names", "all").complaint
 
 
 @pytest.mark.slow

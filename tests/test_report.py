@@ -19,7 +19,7 @@ from sgpa.errors import InputError
 from sgpa.report import aggregate, evaluation_table, to_html, to_markdown, to_rich, write_report
 from sgpa.report.curves import history, pool_reliability
 from sgpa.report.findings import findings, verdict
-from sgpa.report.names import labels, shift_name, split_shift
+from sgpa.report.names import is_ensemble, key_order, labels, shift_name, split_shift
 from sgpa.report.style import LOOKS, OTHERS, looks
 
 
@@ -139,6 +139,18 @@ def test_a_method_of_ones_own_keeps_its_look() -> None:
     found = looks(rows)
     assert found["kernel", "mine"] == OTHERS[0]
     assert found["kernel", "yours"] == OTHERS[1]
+
+
+def test_variants_have_names_and_looks_of_their_own() -> None:
+    rows = [("kernel", f"sgpa:{name}") for name in "abc"] + [("kernel", "mle"), ("kernel", "de:small")]
+    assert [labels(rows)[row] for row in rows[:2]] == ["SGPA (a)", "SGPA (b)"]
+    assert key_order(rows) == [rows[3], *rows[:3], rows[4]]
+    found = looks(rows)
+    assert found[rows[0]] == LOOKS["sgpa"]
+    assert len({look.colour for look in found.values()}) == len(rows)
+    assert is_ensemble("de:small")
+    many = [("kernel", f"sgpa:{i}") for i in range(20)]
+    assert set(looks(many)) == set(many)
 
 
 def test_shifts_in_words() -> None:

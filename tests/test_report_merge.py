@@ -49,6 +49,20 @@ def test_other_evaluations_of_the_same_cell_are_welcome() -> None:
     assert len(merge([run("mle"), other])["records"]) == 2
 
 
+def test_runs_of_one_method_with_other_settings_are_told_apart_by_names() -> None:
+    timing = {"attention": "kernel", "method": "sgpa", "seed": 0, "train_seconds": 2.0}
+    runs = [run("sgpa", timings=[timing], seconds={"sgpa": 2.0}), run("sgpa")]
+    merged = merge(runs, ["standard", "16 keys"])
+    assert [r["method"] for r in merged["records"]] == ["sgpa:standard", "sgpa:16 keys"]
+    assert [c["method"] for c in merged["curves"]] == ["sgpa:standard", "sgpa:16 keys"]
+    assert merged["run"]["timings"][0]["method"] == "sgpa:standard"
+    assert merged["run"]["seconds"] == {"sgpa:standard": 2.0}
+    assert runs[0]["records"][0]["method"] == "sgpa"
+    for names in (["one"], ["twice", "twice"]):
+        with pytest.raises(InputError, match="1 different names were given for 2 runs"):
+            merge(runs, names)
+
+
 def test_the_same_cell_twice_is_named() -> None:
     with pytest.raises(
         InputError, match=r"results 1 and 3 both hold dataset digits.*method mle, seed 0.*nll"

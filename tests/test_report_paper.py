@@ -28,6 +28,13 @@ def test_every_printed_value_is_found() -> None:
         assert found.mean == float(row["mean"])
 
 
+def test_forms_of_sgpa_are_variants() -> None:
+    for name, accuracy in (("standard", 0.6435), ("Cheng-Boots", 0.7513), ("orthogonal", 0.7787)):
+        cells = aggregate([record(f"sgpa:{name}", "accuracy", 0.8, **CIFAR)])
+        (found,) = beside(cells, ("cifar10", "")).values()
+        assert found.mean == accuracy
+
+
 def test_our_names_of_shifts_stand_for_the_published_ones() -> None:
     assert paper_shift("cifar10-c-regenerated:3") == "cifar10-c:3"
     assert paper_shift("mini_imagenet") == "miniimagenet"

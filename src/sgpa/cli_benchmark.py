@@ -133,6 +133,10 @@ def report(
         Path | None,
         typer.Option(help="Where to write; beside the results by default, runs/report for several."),
     ] = None,
+    called: Annotated[
+        str,
+        typer.Option("--names", help="A name for each run, where they are one method's with other settings."),
+    ] = "",
 ) -> None:
     """Write one page about saved results, of one run or of many."""
     from sgpa.report import merge, write_report
@@ -142,7 +146,7 @@ def report(
     results = found[0]
     if len(found) > 1:
         try:
-            results = merge(found) | {"title": _title(found)}
+            results = merge(found, names(called)) | {"title": _title(found)}
         except InputError as error:
             listed = "; ".join(f"results {i} are {path}" for i, path in enumerate(runs, 1))
             raise InputError(f"{error} ({listed})") from None

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from sgpa.report.names import METHODS, Key, attention_name, key_order, metric
+from sgpa.report.names import Key, attention_name, key_order, method_name, metric
 from sgpa.report.style import INK, PAPER, SOFT, Looks, blank, panels, styled
 from sgpa.report.tables import Column, Table
 
@@ -60,7 +60,7 @@ def metric_bars(table: Table, style: Looks, abreast: int = 2) -> Figure:
         broken = f"{column.group}\n{column.heading}" if column.group and long else column.title
         axes.set_title(broken, fontsize=11 if long else None)
         axes.set_yticklabels(
-            [METHODS.get(method, method) for method in names], color=INK, fontsize=11 if thick else 10
+            [method_name(method) for method in names], color=INK, fontsize=11 if thick else 10
         )
         axes.tick_params(length=0)
         axes.grid(visible=False)

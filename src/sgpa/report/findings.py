@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from sgpa.report.names import (
     CLEAN,
     DETECTION,
-    ENSEMBLES,
     ROBUSTNESS,
     Key,
     corruption_type,
+    is_ensemble,
     key_order,
     labels,
     listed,
@@ -186,7 +186,7 @@ def standing(tasks: Sequence[Cells]) -> str:
     others = [row for row in rows if row[1] != "sgpa"]
     rival = labels(others)[others[0]] if len(others) == 1 else "the best other method"
     said = [_tally(tasks, rows, rival)]
-    singles = {row for row in rows if row[1] not in ENSEMBLES}
+    singles = {row for row in rows if not is_ensemble(row[1])}
     if len(singles) < len(rows):
         said.append(_tally(tasks, singles, "the best other single model"))
     return " ".join(filter(None, said))

@@ -23,8 +23,10 @@ def check(results: Results) -> None:
         raise InputError("results hold no records; evaluate a trained model first")
 
 
-def merge(results: Sequence[Results]) -> dict[str, Any]:
+def merge(results: Sequence[Results], variants: Sequence[str] = ()) -> dict[str, Any]:
     """One results dict that holds the records, curves and timings of all of them.
+
+    Runs of one method with other settings need `variants`, a name for each of them.
 
     The title and the summary are the first ones given. Runs may measure different things about the same
     cell (data set, augmentation, attention, method and seed) but not the same thing twice, and where
@@ -37,6 +39,10 @@ def merge(results: Sequence[Results]) -> dict[str, Any]:
         raise InputError("there are no results to merge; give at least one")
     for each in results:
         check(each)
+    if variants:
+        if len(set(variants)) != len(results):
+            raise InputError(f"{len(set(variants))} different names were given for {len(results)} runs")
+        results = [_named(each, name) for each, name in zip(results, variants, strict=True)]
     data = _same_data(results)
     records = _apart([each["records"] for each in results], RECORD, "metric")
     curves = _apart([each.get("curves") or [] for each in results], CURVE, "kind")
@@ -50,6 +56,21 @@ def merge(results: Sequence[Results]) -> dict[str, Any]:
         "curves": curves,
         "run": run | ({"data": data} if data else {}) | ({"timings": times} if times else {}),
     }
+
+
+def _named(results: Results, name: str) -> Results:
+    """The same results of methods that are called 'sgpa:name' now."""
+    run = dict(results.get("run") or {})
+    if "seconds" in run:
+        run["seconds"] = {f"{method}:{name}": seconds for method, seconds in run["seconds"].items()}
+    if "timings" in run:
+        run["timings"] = _called(run["timings"], name)
+    curves = _called(results.get("curves") or [], name)
+    return {**results, "records": _called(results["records"], name), "curves": curves, "run": run}
+
+
+def _called(items: Sequence[Mapping[str, Any]], name: str) -> list[dict[str, Any]]:
+    return [{**item, "method": f"{item['method']}:{name}"} for item in items]
 
 
 def _key(item: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
@@ -69,7 +90,8 @@ def _apart(
                 cell = ", ".join(f"{name} {item[name]}" for name in CELL if item.get(name) not in (None, ""))
                 detail = f" ({item[what]}{_under(item)})" if what else ""
                 raise InputError(
-                    f"results {first} and {number} both hold {cell}{detail}; merge every cell once"
+                    f"results {first} and {number} both hold {cell}{detail}; merge every cell once, or give "
+                    "each run a name"
                 )
     return [item for items in parts for item in items]
 

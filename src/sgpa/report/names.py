@@ -21,7 +21,7 @@ METHODS = {
     "sgpae": "SGPA ensemble",
 }
 
-ENSEMBLES = ("de", "sgpae")  # several trained models each: as many times the cost of the others
+ENSEMBLES = ("de", "sgpae")
 ATTENTION = {"sdp": "dot-product", "kernel": "kernel"}
 ENOUGH_TO_SPLIT = 3  # rows of each attention from which figures show the two kinds apart
 
@@ -104,6 +104,26 @@ def metric_order(identifiers: Iterable[str]) -> list[str]:
     )
 
 
+def base(method: str) -> str:
+    """What a method is a variant of: 'sgpa:standard' -> 'sgpa'; others are their own."""
+    return method.partition(":")[0]
+
+
+def method_name(method: str) -> str:
+    """Its name in tables; an unknown one keeps its id.
+
+    >>> method_name("sgpa"), method_name("sgpa:standard")
+    ('SGPA', 'SGPA (standard)')
+    """
+    variant = method.partition(":")[2]
+    return METHODS.get(base(method), base(method)) + (f" ({variant})" if variant else "")
+
+
+def is_ensemble(method: str) -> bool:
+    """Whether it trains several models: as many times the cost of the others."""
+    return base(method) in ENSEMBLES
+
+
 def key_order(keys: Iterable[Key]) -> list[Key]:
     """Distinct (attention, method) pairs: dot-product attention first, methods in the order of `METHODS`."""
     methods, attentions = list(METHODS), list(ATTENTION)
@@ -112,7 +132,7 @@ def key_order(keys: Iterable[Key]) -> list[Key]:
         attention, method = key
         return (
             attentions.index(attention) if attention in ATTENTION else len(attentions),
-            methods.index(method) if method in METHODS else len(methods),
+            methods.index(base(method)) if base(method) in METHODS else len(methods),
         )
 
     return sorted(dict.fromkeys(keys), key=rank)
@@ -127,7 +147,7 @@ def labels(keys: Iterable[Key]) -> dict[Key, str]:
     keys = list(keys)
     count = Counter(method for _, method in dict.fromkeys(keys))
     return {
-        (attention, method): METHODS.get(method, method)
+        (attention, method): method_name(method)
         + (f" ({ATTENTION.get(attention, attention)})" if count[method] > 1 and attention else "")
         for attention, method in keys
     }

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from sgpa.report.findings import Comparison, basis, compare, findings, settings, some, standing
-from sgpa.report.names import ENSEMBLES, Key, Task, key_order, labels, task_name
+from sgpa.report.names import Key, Task, is_ensemble, key_order, labels, task_name
 from sgpa.report.render import Grid
 from sgpa.report.tables import Cells
 
@@ -42,8 +42,8 @@ def _leaders(c: Comparison | None, cells: Cells, names: Mapping[Key, str]) -> st
         return ""
     leaders = [c.best, *c.sharing]
     text = ("level: " if c.sharing else "") + some([names[row] for row in leaders])
-    if all(method in ENSEMBLES for _, method in leaders):
-        singles = {row for row, column in cells if column == c.column and row[1] not in ENSEMBLES}
+    if all(is_ensemble(method) for _, method in leaders):
+        singles = {row for row, column in cells if column == c.column and not is_ensemble(row[1])}
         if (best := compare(cells, c.column, singles)) is not None:
             text += f"\nsingle model: {some([names[row] for row in (best.best, *best.sharing)])}"
     return text

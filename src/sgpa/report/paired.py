@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import ttest_rel
 
-from sgpa.report.names import ENSEMBLES, Key, key_order
+from sgpa.report.names import Key, is_ensemble, key_order
 from sgpa.report.tables import Cell, Cells, Column, Table, make_table, ranked
 
 FEWEST = 3  # seeds for a test; two differences say next to nothing about their spread
@@ -120,7 +120,7 @@ def best_against_second(cells: Cells, columns: Iterable[Column]) -> list[Top]:
     found = []
     for column in columns:
         order = ranked(cells, column)
-        singles = [(row, cell) for row, cell in order if row[1] not in ENSEMBLES]
+        singles = [(row, cell) for row, cell in order if not is_ensemble(row[1])]
         for pair in [order[:2]] + ([singles[:2]] if singles[:2] != order[:2] else []):
             if len(pair) == 2:
                 (best, a), (second, b) = pair

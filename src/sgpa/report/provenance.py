@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from sgpa.report.names import METHODS
+from sgpa.report.names import method_name
 
 MOST_LINES = 12  # of commands, where every cell of a benchmark has its own
 
@@ -14,7 +14,7 @@ def facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     found = [(word, _texts(run.get(word.lower()))) for word in ("Date", "Commit", "Hardware")]
     found.append(("Versions", _texts(run.get("versions"))))
     seconds = (run.get("seconds") or {}).items()
-    times = [f"{METHODS.get(name, name)} {_duration(float(s))}" for name, s in seconds if s is not None]
+    times = [f"{method_name(name)} {_duration(float(s))}" for name, s in seconds if s is not None]
     found.append(("Time", times))
     found.append(
         ("Data", [f"{name}: {_texts(mark)[0]}" for name, mark in (run.get("data") or {}).items() if mark])

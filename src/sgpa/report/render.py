@@ -10,7 +10,7 @@ from rich.markup import escape as rich_escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from sgpa.report.names import METHODS, Key, attention_name, labels, metric, sentence_case
+from sgpa.report.names import Key, attention_name, labels, method_name, metric, sentence_case
 from sgpa.report.tables import Cell, Column, Place, Published, Table
 
 MISSING = "–"
@@ -152,7 +152,7 @@ def to_html(table: Table | Grid) -> Markup:
                 f'<tr class="kind"><th colspan="{len(edge) + 1}" scope="rowgroup">{escape(title)}</th></tr>'
             )
             shown = attention
-        body += f'<tr><th scope="row">{escape(METHODS.get(method, method))}</th>'
+        body += f'<tr><th scope="row">{escape(method_name(method))}</th>'
         for at, column in zip(edge, table.columns, strict=True):
             body += f"<td{at}>{_cell_html(table, row, column, row in best[column])}</td>"
         body += "</tr>"

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from sgpa.report.names import Key
+from sgpa.report.names import Key, base
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,15 +73,21 @@ Looks = Mapping[Key, Look]
 def looks(keys: Iterable[Key]) -> dict[Key, Look]:
     """The look of each (attention, method): colour belongs to the method, hollow marks to dot-product.
 
+    Variants of a method have its look and those of methods that are not there.
+
     Made once from all rows of a page, so that a method looks the same in every figure.
     """
     keys = list(keys)
-    unknown = list(dict.fromkeys(method for _, method in keys if method not in LOOKS))
-    found = {}
-    for attention, method in keys:
-        base = LOOKS.get(method) or OTHERS[unknown.index(method) % len(OTHERS)]
-        found[attention, method] = replace(base, hollow=attention == "sdp")
-    return found
+    methods = list(dict.fromkeys(method for _, method in keys))
+    known = {method: LOOKS[method] for method in methods if method in LOOKS}
+    variants = [method for method in methods if base(method) != method]
+    free = sorted(
+        LOOKS.keys() - known.keys(), key=lambda m: (m not in map(base, variants), [*LOOKS].index(m))
+    )
+    known |= {method: LOOKS[look] for method, look in zip(variants, free, strict=False)}
+    unknown = [method for method in methods if method not in known]
+    known |= {method: OTHERS[i % len(OTHERS)] for i, method in enumerate(unknown)}
+    return {key: replace(known[key[1]], hollow=key[0] == "sdp") for key in keys}
 
 
 @lru_cache(maxsize=1)
