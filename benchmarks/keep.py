@@ -1,19 +1,25 @@
-"""Keeps what a run came to under docs/results: the report as Markdown, figures, numbers and facts.
+"""Keeps what runs came to under docs/results: the report as Markdown, figures, numbers, curves and facts.
 
+What is kept already is a run too, so that others can be added to it.
 Usage: python -m benchmarks.keep runs/demo docs/results/digits
        python -m benchmarks.keep runs/cola docs/results/cola --title CoLA --note "Two languages." --untimed
+       python -m benchmarks.keep docs/results/zinc runs/mfvi docs/results/zinc
 """
 
 import argparse
+import json
 import re
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sgpa.files import write_json
+from benchmarks.readme import records
+from sgpa.files import write_json, write_text
 from sgpa.report import merge, write_report
 from sgpa.runner.saved import saved_results
+
+CURVES = "curves.json"  # what figures are drawn from
 
 
 def keep(results: dict[str, Any], place: Path) -> None:
@@ -29,6 +35,20 @@ def keep(results: dict[str, Any], place: Path) -> None:
             (place / name).parent.mkdir(exist_ok=True)
             shutil.copy(run / name, place / name)
     write_json(place / "run.json", results["run"])
+    drawn = {name: results[name] for name in ("title", "summary", "curves")}
+    write_text(place / CURVES, json.dumps(drawn, ensure_ascii=False) + "\n")
+
+
+def kept(place: Path) -> dict[str, Any]:
+    """The results that `keep` was given."""
+    drawn = json.loads((place / CURVES).read_text(encoding="utf-8"))
+    run = json.loads((place / "run.json").read_text(encoding="utf-8"))
+    return {"schema": 1, **drawn, "records": records(place / "results.csv"), "run": run}
+
+
+def found(path: Path) -> dict[str, Any]:
+    """The results of a run, wherever they are."""
+    return kept(path) if (path / CURVES).exists() else saved_results(path)
 
 
 def main() -> None:
@@ -42,11 +62,13 @@ def main() -> None:
     parser.add_argument("--command", nargs="*", help="what to type for the same, where it was typed in parts")
     parser.add_argument("--untimed", action="store_true", help="leave out times that mean nothing")
     args = parser.parse_args()
-    found = [saved_results(run) for run in args.runs]
-    results = merge(found, args.names) if len(found) > 1 else found[0]
+    each = [found(run) for run in args.runs]
+    results = merge(each, args.names) if len(each) > 1 else each[0]
     named = {"title": args.title, "summary": args.note}
     results |= {name: text for name, text in named.items() if text is not None}
-    run = results["run"] if args.command is None else results["run"] | {"command": args.command}
+    run = results["run"]
+    if args.command:
+        run |= {"command": args.command[0] if len(args.command) == 1 else args.command}
     results["run"] = {name: fact for name, fact in run.items() if name != "timings" or not args.untimed}
     keep(results, args.place)
 
