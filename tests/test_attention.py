@@ -155,6 +155,24 @@ def test_kernel_attention_is_the_mean_far_from_all_global_keys(tied):
     close(sgpa.moments(tokens(), None).mean, kernel.moments(tokens(), None).mean)
 
 
+@pytest.mark.parametrize("kernel_class", KERNELS)
+@pytest.mark.parametrize("layer_class", [OrthogonalSgpa, ChengBootsSgpa, StandardSgpa])
+def test_a_quiet_layer_has_less_noise_around_the_same_mean(layer_class, kernel_class):
+    layer, x = make(layer_class, kernel_class), tokens()
+    with torch.no_grad():
+        if layer_class is OrthogonalSgpa:
+            layer.v_g.zero_()
+    before = layer.moments(x, None)
+    layer.quieten(0.1)
+    after = layer.moments(x, None)
+    close(after.mean, before.mean)
+    if layer_class is StandardSgpa:  # S_a is free, the rest of the variance is the prior's
+        assert (after.variance < before.variance).all()
+    else:
+        close(after.variance, 0.1 * before.variance)
+        close(after.kl.a, 10 * before.kl.a)
+
+
 @sampling_layer
 def test_draws_are_independent_over_samples_sequences_and_value_dimensions(build):
     N, layer, x = 4000, build(), tokens(B=1).expand(2, -1, -1)

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -6,6 +7,7 @@ import torch
 import sgpa
 from sgpa.attention import DecoupledSgpa
 from sgpa.errors import CheckpointError, ConfigError, InputError
+from sgpa.methods import Sgpa
 from sgpa.models import (
     DotProductConfig,
     GraphConfig,
@@ -22,7 +24,7 @@ from sgpa.models import (
 from sgpa.models.blocks import NoDropout
 from sgpa.models.pretrained import warm_start
 from sgpa.models.text import TokenEmbedding
-from sgpa.types import Graphs
+from sgpa.types import Batch, Graphs
 
 PATCHES = PatchConfig(image_size=8, channels=1, patch_size=4)
 TOKENS = TokenConfig(vocabulary=11, max_tokens=7, embedding_width=12)
@@ -157,6 +159,19 @@ def test_changed_weights_never_meet_a_stale_state():
             layer.attention.v_g.add_(10.0)
     torch.manual_seed(0)
     assert not torch.allclose(before, model.predict(images(1), seed=3).probabilities)
+
+
+def test_noise_may_begin_with_a_share_of_its_variance():
+    config = ModelConfig(embedding=PATCHES, depth=2, heads=2, width=16, outputs=3)
+    batch = Batch(images(8), torch.zeros(8, dtype=torch.int64))
+    for method, change in ((Sgpa(quiet=0.25), math.log(0.25)), (Sgpa(), 0.0)):
+        model = replace(method, attention=SgpaConfig(num_global=3)).build(config)
+        before = [layer.attention.kernel.log_variance.clone() for layer in model.gp_layers]
+        method.initialise(model, batch)
+        for layer, old in zip(model.gp_layers, before, strict=True):
+            torch.testing.assert_close(layer.attention.kernel.log_variance.detach(), old.detach() + change)
+    with pytest.raises(ConfigError, match="sgpa: quiet=2"):
+        Sgpa(quiet=2)
 
 
 def test_placing_inducing_points_uses_real_tokens_only():

@@ -14,22 +14,30 @@ from sgpa.types import Batch, Loss
 class Sgpa(Method):
     """Minimise the negative ELBO.
 
-    `place` puts the global inducing points on tokens of the training data before the first step;
-    `samples` is how many draws estimate the ELBO of each sequence (the paper uses one). `drops` leaves
-    dropout on when predicting, as MC dropout does: the MLPs are uncertain too, and attention's variance does
-    not know of it.
+    `place` puts the global inducing points on tokens of the training data before the first step. `quiet` is
+    the share of the kernels' prior variance that training begins with, around the same means: below 1, what a
+    point model has learned is disturbed less, and costs more KL. `samples` is how many draws estimate the
+    ELBO of each sequence (the paper uses one). `drops` leaves dropout on when predicting, as MC dropout
+    does: the MLPs are uncertain too, and attention's variance does not know of it.
     """
 
     attention: SgpaConfig = field(default_factory=SgpaConfig)
     kl: KlWeights = field(default_factory=KlWeights)
     place: bool = True
+    quiet: float = 1.0
     samples: int = 1
     drops: bool = False
 
     id = "sgpa"
 
     def __post_init__(self) -> None:
-        check_fields("sgpa", [("samples", self.samples, self.samples >= 1, "1 or more")])
+        check_fields(
+            "sgpa",
+            [
+                ("quiet", self.quiet, 0 < self.quiet <= 1, "above 0, up to 1"),
+                ("samples", self.samples, self.samples >= 1, "1 or more"),
+            ],
+        )
 
     @property
     def plain(self) -> bool:
@@ -44,7 +52,9 @@ class Sgpa(Method):
         return Transformer(replace(config, attention=self.attention))
 
     def initialise(self, model: Transformer, batch: Batch) -> None:
-        """Place the inducing points on data."""
+        """Lower the noise, then place the inducing points on data."""
+        if self.quiet != 1:
+            model.quieten(self.quiet)
         if self.place:
             model.place_inducing_points(batch.inputs)
 

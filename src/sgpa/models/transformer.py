@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from sgpa.attention import DecoupledSgpa, GlobalState, global_states
 from sgpa.attention.base import mask_tokens
+from sgpa.attention.sampled import SampledAttention
 from sgpa.errors import InputError
 from sgpa.likelihoods import LIKELIHOODS
 from sgpa.linalg import full_precision
@@ -170,6 +171,12 @@ class Transformer(nn.Module):
         if padding is not None:
             scores = scores.masked_fill(padding, -float("inf"))
         return (scores.softmax(-1).unsqueeze(1) @ x).squeeze(1)
+
+    def quieten(self, share: float) -> None:
+        """Let every layer's noise begin with a share of its prior variance, its mean staying as it is."""
+        for layer in self.gp_layers:
+            if isinstance(layer.attention, SampledAttention):
+                layer.attention.quieten(share)
 
     @torch.no_grad()
     def place_inducing_points(self, inputs: Inputs) -> None:
