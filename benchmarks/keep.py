@@ -3,7 +3,7 @@
 What is kept already is a run too, so that others can be added to it.
 Usage: python -m benchmarks.keep runs/demo docs/results/digits
        python -m benchmarks.keep runs/cola docs/results/cola --title CoLA --note "Two languages." --untimed
-       python -m benchmarks.keep docs/results/zinc runs/mfvi docs/results/zinc
+       python -m benchmarks.keep docs/results/cola runs/more docs/results/cola
 """
 
 import argparse
@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.readme import records
-from sgpa.files import write_json, write_text
+from sgpa.files import read_json, write_json, write_text
 from sgpa.report import merge, write_report
 from sgpa.runner.saved import saved_results
 
@@ -24,10 +24,10 @@ CURVES = "curves.json"  # what figures are drawn from
 
 def keep(results: dict[str, Any], place: Path) -> None:
     """Replace what is kept there."""
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
     with TemporaryDirectory() as made:
         run = write_report(results, Path(made)).parent
+        shutil.rmtree(place, ignore_errors=True)  # now that there is something to put there
+        place.mkdir(parents=True)
         shutil.copy(run / "results.csv", place / "results.csv")
         page = (run / "report.md").read_text(encoding="utf-8")
         (place / "README.md").write_text(page, encoding="utf-8")
@@ -41,8 +41,7 @@ def keep(results: dict[str, Any], place: Path) -> None:
 
 def kept(place: Path) -> dict[str, Any]:
     """The results that `keep` was given."""
-    drawn = json.loads((place / CURVES).read_text(encoding="utf-8"))
-    run = json.loads((place / "run.json").read_text(encoding="utf-8"))
+    drawn, run = read_json(place / CURVES), read_json(place / "run.json")
     return {"schema": 1, **drawn, "records": records(place / "results.csv"), "run": run}
 
 

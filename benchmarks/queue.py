@@ -7,7 +7,6 @@ order of the lines; lines may be added while they run. A file `stop` in FOLDER e
 """
 
 import argparse
-import json
 import os
 import signal
 import subprocess
@@ -69,8 +68,6 @@ class Queue:
             ready = all((self.folder / need).exists() for need in line.needs)
             if new and ready and len(self.running) < self.at_once:
                 self.running[line.name] = self._start(line)
-        state = {"running": list(self.running), "ended": self.ended}
-        write_text(self.folder / "queue.json", json.dumps(state))
         return bool(self.running)
 
     def _start(self, line: Line) -> "subprocess.Popen[bytes]":
@@ -93,6 +90,8 @@ class Queue:
 def run(jobs: Path, folder: Path, at_once: int) -> dict[str, int]:
     """Until nothing runs that others could wait for; the status of every command that was started."""
     queue = Queue(folder, at_once)
+    for told in (folder / "logs").glob("*.rc"):  # of an earlier time
+        told.unlink()
     try:
         while queue.look(lines(jobs.read_text(encoding="utf-8"))) and not (folder / "stop").exists():
             time.sleep(PAUSE)

@@ -22,11 +22,14 @@ def jobs(folder: Path, text: str) -> Path:
 
 
 def test_a_command_starts_when_what_it_needs_is_there(tmp_path: Path) -> None:
-    last, first = "last; logs/first.rc, made; cat made", "first; ; echo one > made; exit 3"
+    last, first = "last; logs/first.rc, made; cat made", "first; ; sleep 0.1; echo one > made; exit 3"
     file = jobs(tmp_path, f"# second first\n{last}\n{first}\n\nnever; nothing; echo no\n")
     assert queue.run(file, tmp_path, 2) == {"first": 3, "last": 0}
     assert (tmp_path / "logs" / "last.log").read_text() == "one\n"
     assert (tmp_path / "logs" / "first.rc").read_text() == "3"
+    (tmp_path / "made").write_text("old\n")
+    queue.run(file, tmp_path, 2)  # an end that was told before tells nothing now
+    assert (tmp_path / "logs" / "last.log").read_text() == "one\n"
 
 
 def test_no_more_than_allowed_run_at_once(tmp_path: Path) -> None:

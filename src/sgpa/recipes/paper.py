@@ -83,6 +83,7 @@ IMDB = Recipe(
     methods=SINGLE,
 )
 
+SENTENCES = OptimConfig(epochs=20, batch_size=32, lr=5e-4, weight_decay=3.0, select="last")
 COLA = Recipe(
     name="cola",
     task=ColaConfig(),
@@ -96,9 +97,9 @@ COLA = Recipe(
         outputs=2,
     ),
     kernel=KernelConfig(reach=(1.0, 1.0, 2.0, 4.0)),
-    optim=OptimConfig(epochs=20, batch_size=32, lr=5e-4, weight_decay=3.0, select="last"),
-    warm=OptimConfig(epochs=20, batch_size=32, lr=5e-4, weight_decay=3.0, select="last"),
-    after=OptimConfig(epochs=20, batch_size=32, lr=5e-4, weight_decay=3.0, select="last"),
+    optim=SENTENCES,
+    warm=SENTENCES,
+    after=SENTENCES,
     sgpa=Sgpa(attention=SgpaConfig(num_global=5), drops=True),
     kflla=KfacLaplace(prior="marginal-likelihood"),  # nothing is held out to choose a prior,
     methods=tuple(method for method in SINGLE if method != "ts"),  # or a temperature, on

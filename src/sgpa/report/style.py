@@ -81,9 +81,8 @@ def looks(keys: Iterable[Key]) -> dict[Key, Look]:
     methods = list(dict.fromkeys(method for _, method in keys))
     known = {method: LOOKS[method] for method in methods if method in LOOKS}
     variants = [method for method in methods if base(method) != method]
-    free = sorted(
-        LOOKS.keys() - known.keys(), key=lambda m: (m not in map(base, variants), [*LOOKS].index(m))
-    )
+    own = [base(method) for method in variants if base(method) in LOOKS]
+    free = [name for name in dict.fromkeys([*own, *LOOKS]) if name not in known]
     known |= {method: LOOKS[look] for method, look in zip(variants, free, strict=False)}
     unknown = [method for method in methods if method not in known]
     known |= {method: OTHERS[i % len(OTHERS)] for i, method in enumerate(unknown)}
