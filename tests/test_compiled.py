@@ -30,6 +30,7 @@ METHODS = {
     "kernel-mle": Mle(),
     "sdp-mle": Mle(attention=DotProductConfig()),
     "sgpa": SGPA,
+    "cheng-boots": Sgpa(attention=SgpaConfig(form="cheng-boots", num_global=3)),
     "two samples": replace(SGPA, samples=2),
 }
 DROPPING = replace(CONFIG, dropout=0.3)
@@ -113,7 +114,7 @@ def assert_same(made, other, atol=1e-6):
         for count in (1, 3)
         for changes in ({}, {"clip": 0.05}, {"weight_decay": DECAY})
     ]
-    + [("sdp-mle", 1, {}), ("two samples", 3, {})],
+    + [("sdp-mle", 1, {}), ("two samples", 3, {}), ("cheng-boots", 3, {})],
 )
 def test_a_compiled_step_is_the_plain_step(uncompiled, name, count, changes):
     method, config = (Mle(), DROPPING) if name == "dropout" else (METHODS[name], CONFIG)
@@ -268,7 +269,6 @@ def test_what_is_compiled(monkeypatch):
         assert not can_compile(each, compiled.LONG - 1), name
     others = {
         "power iteration": Sngp(head=RandomFeatureConfig(features=16)),
-        "cheng-boots": Sgpa(attention=SgpaConfig(form="cheng-boots", num_global=3)),
         "standard": Sgpa(attention=SgpaConfig(form="standard")),
         "joint": Sgpa(attention=SgpaConfig(num_global=3, joint=True)),
     }

@@ -48,6 +48,7 @@ def layers(kernel):
         "kernel attention": KernelAttention(12, 2, kernels[0]),
         "sgpa": OrthogonalSgpa(12, 2, kernels[1], num_global=5, init="paper"),
         "sgpa with places": placed,
+        "cheng-boots": ChengBootsSgpa(12, 2, kernels[1], num_global=5, init="paper"),
     }
 
 
@@ -78,7 +79,7 @@ def assert_same(plain, fused, rounding):
 @needs_triton
 @on_cpu
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("name", ["kernel attention", "sgpa", "sgpa with places"])
+@pytest.mark.parametrize("name", ["kernel attention", "sgpa", "sgpa with places", "cheng-boots"])
 @pytest.mark.parametrize("T", [7, 70])
 def test_a_layer_on_its_fast_path_is_the_plain_layer(forced, kernel, name, T):
     layer, x = layers(KERNELS[kernel])[name], 0.5 * torch.randn(2, T, 12)
@@ -92,7 +93,15 @@ def test_a_layer_on_its_fast_path_is_the_plain_layer(forced, kernel, name, T):
 
 @needs_triton
 @on_cpu
-@pytest.mark.parametrize("method", [Mle(), Sgpa(attention=SgpaConfig(num_global=3))], ids=["mle", "sgpa"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        Mle(),
+        Sgpa(attention=SgpaConfig(num_global=3)),
+        Sgpa(attention=SgpaConfig(form="cheng-boots", num_global=3)),
+    ],
+    ids=["mle", "sgpa", "cheng-boots"],
+)
 def test_a_recorded_step_of_a_model_is_the_plain_step(forced, method):
     torch.manual_seed(0)
     model, data = method.build(CONFIG), blobs(4, 0)
@@ -120,7 +129,6 @@ def rbf(heads=2, width=6):
 
 def test_what_has_no_fast_path_does_not_claim_one():
     without = {
-        "cheng-boots": ChengBootsSgpa(12, 2, rbf(), num_global=3),
         "standard": StandardSgpa(12, 2, rbf(), max_tokens=4),
         "joint": OrthogonalSgpa(12, 2, rbf(), num_global=3, joint=True),
         "untied": OrthogonalSgpa(12, 2, rbf(), num_global=3, tied=False),
@@ -139,6 +147,7 @@ def test_what_has_one_says_so():
         "kernel attention": KernelAttention(12, 2, rbf()),
         "the widest": OrthogonalSgpa(WIDTH, 1, rbf(1, WIDTH), num_global=WIDTH),
         "exponential": OrthogonalSgpa(12, 2, ExponentialKernel(2, 6), num_global=3),
+        "cheng-boots": ChengBootsSgpa(12, 2, rbf(), num_global=3),
     }
     for name, layer in fine.items():
         assert layer.careful == TRITON, name

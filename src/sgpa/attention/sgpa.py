@@ -185,26 +185,48 @@ class DecoupledSgpa(SampledAttention):
             raise InputError(f"{self.name}: the state given is not one of this layer's (global keys {shape})")
         return state
 
+    @property
+    def careful(self) -> bool:
+        """Not for joint sampling, nor for many inducing points."""
+        return not self.joint and self.num_global <= WIDTH and super().careful
+
     def fused(self, x: Tensor, state: GlobalState) -> Moments:
-        """The same moments in few operations, where `fuses` says that there are any."""
-        raise NotImplementedError
+        """The same moments without a Gram matrix, where `fuses` says so."""
+        mean, kl, A, left = self.projections(self.beside(x), state)
+        return Moments(mean, Kl(state.kl, kl.sum(-1)), fused_variance(left, A, state.S))
 
     def sampled(
         self, x: Tensor, padding: Tensor | None, state: object, samples: tuple[int, ...]
     ) -> tuple[Tensor, Kl]:
-        """Paths need queries and their projections, and no variance."""
-        if not self.paths:
+        """Paths need no variance; on the fast path one sample of single tokens is drawn with it."""
+        if not self.paths and (samples or not self.fuses(x)):
             return super().sampled(x, padding, state, samples)
         state = self.own(state)
-        q, mean, kl_a, A = self.conditioned(x, state)
-        phi, psi = self.features(q, state, samples)
-        return sample_paths(mean, A, state.s_g, phi, psi, samples), Kl(state.kl, kl_a)
+        if self.paths:
+            q, mean, kl_a, A = self.conditioned(x, state)
+            phi, psi = self.features(q, state, samples)
+            return sample_paths(mean, A, state.s_g, phi, psi, samples), Kl(state.kl, kl_a)
+        mean, kl, A, left = self.projections(self.beside(x), state)
+        F = fused_sample(left, A, state.S, mean, noise.normal(mean.shape, mean, rows=0))
+        return F, Kl(state.kl, kl.sum(-1))
 
     def conditioned(self, x: Tensor, state: GlobalState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Queries [B, H, T, D], mean [B, H, T, V], amortised KL [B] and A [B, H, M, T]."""
+        if self.fuses(x):
+            xv = self.beside(x)
+            mean, kl_a, A, _ = self.projections(xv, state)
+            return apart(xv)[0], mean, kl_a.sum(-1), A
         terms = self.terms(*self.projected(x), state)
         mean, kl_a = self.condition(terms, state)
         return terms.q, mean, kl_a.sum(-1), terms.A_q
+
+    def projections(self, xv: Tensor, state: GlobalState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Mean, amortised KL [B, H], A and unexplained variance, as `fused_mean` makes them: eq:odsvgp."""
+        packed = state.packed
+        if packed is None:
+            packed = pack(state.L_inv.to(xv.dtype), state.k_g, state.w_g, self.kernel.log_variance)
+        mean, kl, A, left = fused_mean(xv, packed, RBF[type(self.kernel)])
+        return mean, kl, A, left
 
     def features(self, q: Tensor, state: GlobalState, samples: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Random Fourier features of queries and, whitened, of global keys; sequences share frequencies."""
@@ -242,43 +264,6 @@ class OrthogonalSgpa(DecoupledSgpa):
     torch.Size([10, 2, 5, 8])
     """
 
-    @property
-    def careful(self) -> bool:
-        """Not for joint sampling, nor for many inducing points."""
-        return not self.joint and self.num_global <= WIDTH and super().careful
-
-    def fused(self, x: Tensor, state: GlobalState) -> Moments:
-        """eq:odsvgp without a Gram matrix."""
-        mean, kl, A, left = self.projections(self.beside(x), state)
-        return Moments(mean, Kl(state.kl, kl.sum(-1)), fused_variance(left, A, state.S))
-
-    def sampled(
-        self, x: Tensor, padding: Tensor | None, state: object, samples: tuple[int, ...]
-    ) -> tuple[Tensor, Kl]:
-        """One sample of single tokens is drawn where their variance is made."""
-        if samples or self.paths or not self.fuses(x):
-            return super().sampled(x, padding, state, samples)
-        state = self.own(state)
-        mean, kl, A, left = self.projections(self.beside(x), state)
-        F = fused_sample(left, A, state.S, mean, noise.normal(mean.shape, mean, rows=0))
-        return F, Kl(state.kl, kl.sum(-1))
-
-    def conditioned(self, x: Tensor, state: GlobalState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The same without a Gram matrix where that can be."""
-        if not self.fuses(x):
-            return super().conditioned(x, state)
-        xv = self.beside(x)
-        mean, kl, A, _ = self.projections(xv, state)
-        return apart(xv)[0], mean, kl.sum(-1), A
-
-    def projections(self, xv: Tensor, state: GlobalState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Mean, amortised KL, A and unexplained variance, as `fused_mean` makes them."""
-        packed = state.packed
-        if packed is None:
-            packed = pack(state.L_inv.to(xv.dtype), state.k_g, state.w_g, self.kernel.log_variance)
-        mean, kl, A, left = fused_mean(xv, packed, RBF[type(self.kernel)])
-        return mean, kl, A, left
-
     def condition(self, terms: Terms, state: GlobalState) -> tuple[Tensor, Tensor]:
         """eq:odsvgp."""
         t, Aa_va = terms, terms.A_a @ terms.v_a
@@ -294,10 +279,11 @@ class ChengBootsSgpa(DecoupledSgpa):
 
     global_mean = False
 
-    @property
-    def careful(self) -> bool:
-        """Only its variance has a fast path."""
-        return False
+    def projections(self, xv: Tensor, state: GlobalState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """eq:naivedsvgp: what eq:odsvgp takes from the mean, A' A v_a, is given back."""
+        mean, kl, A, left = super().projections(xv, state)
+        Av = A @ apart(xv)[1]  # [B, H, M, V]
+        return mean + A.mT @ Av, kl + 0.5 * Av.square().sum((-2, -1)), A, left
 
     def condition(self, terms: Terms, state: GlobalState) -> tuple[Tensor, Tensor]:
         """eq:naivedsvgp."""
