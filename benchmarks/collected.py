@@ -8,11 +8,10 @@ import io
 import json
 from pathlib import Path
 
-from benchmarks.readme import ROOT, beside_paper
+from benchmarks.readme import RESULTS, beside_paper
 from sgpa.report.export import COLUMNS
 from sgpa.report.names import corruption_type
 
-RESULTS = ROOT / "docs" / "results"
 HEAD = """# Results
 
 Every number here came out of a run of this code; each folder has the report, the recipe and the hardware,

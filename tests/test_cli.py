@@ -255,6 +255,8 @@ def test_a_report_holds_cells_that_any_command_made(copy, tmp_path, no_page):
     assert named.code == 0, named.err
     assert "MLE (one)" in named.out
     assert "1 different names" in sgpa("report", copy, cells[0], "--names", "all").complaint
+    alone = sgpa("report", cells[0], "--names", "alone", "--out", tmp_path / "alone")
+    assert "MLE (alone)" in alone.out, alone.err
 
 
 @pytest.mark.slow

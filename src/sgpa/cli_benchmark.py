@@ -144,12 +144,14 @@ def report(
 
     found = [saved_results(path) for path in runs]
     results = found[0]
-    if len(found) > 1:
+    if len(found) > 1 or called:
         try:
-            results = merge(found, names(called)) | {"title": _title(found)}
+            results = merge(found, names(called))
         except InputError as error:
             listed = "; ".join(f"results {i} are {path}" for i, path in enumerate(runs, 1))
             raise InputError(f"{error} ({listed})") from None
+    if len(found) > 1:
+        results |= {"title": _title(found)}
     beside = runs[0].parent if runs[0].is_file() else runs[0]
     page = write_report(results, out or (beside if len(runs) == 1 else Path("runs") / "report"))
     show_tables(results)

@@ -15,7 +15,7 @@ from sgpa.report.names import Key, labels
 from sgpa.report.style import INK, PAPER, SOFT, Look, Looks, blank, panels, styled
 
 FEW = 4  # panels that stand two abreast; more stand three abreast
-TITLE_WIDTH = 20  # characters that fit over one of three
+TITLE_WIDTH = 18  # characters that fit over one of three
 
 
 @styled
