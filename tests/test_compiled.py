@@ -16,7 +16,7 @@ from sgpa.compiled import Compiled, _adam, can_compile
 from sgpa.errors import NumericalError
 from sgpa.fused import TRITON
 from sgpa.methods import Mle, Sgpa, Sngp
-from sgpa.models import DotProductConfig, RandomFeatureConfig, SgpaConfig
+from sgpa.models import RandomFeatureConfig, SgpaConfig
 from sgpa.objectives import Progress
 from sgpa.optim import OptimConfig
 from sgpa.stacking import side_by_side
@@ -25,14 +25,9 @@ from sgpa.training import train_together
 from sgpa.types import Batch
 from test_models import ATTENTIONS, GRAPHS, graphs, small
 from test_together import CONFIG, OPTIM, SGPA, Stop, assert_close, blobs, stop_at, trainers
+from test_together import METHODS as TOGETHER
 
-METHODS = {
-    "kernel-mle": Mle(),
-    "sdp-mle": Mle(attention=DotProductConfig()),
-    "sgpa": SGPA,
-    "cheng-boots": Sgpa(attention=SgpaConfig(form="cheng-boots", num_global=3)),
-    "two samples": replace(SGPA, samples=2),
-}
+METHODS = {name: TOGETHER[name] for name in ("kernel-mle", "sdp-mle", "sgpa", "cheng-boots", "two samples")}
 DROPPING = replace(CONFIG, dropout=0.3)
 ONCE = OptimConfig(epochs=1)
 DECAY = 20.0  # of weights: a step of these tests takes some six percent

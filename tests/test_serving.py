@@ -9,6 +9,7 @@ from sgpa.methods import McDropout, Mfvi, Mle, SampledPredictor, Sgpa, with_samp
 from sgpa.models import DotProductConfig, ModelConfig, SgpaConfig, TokenConfig
 from sgpa.serving import serve, worth_serving
 from test_together import CONFIG
+from test_together import METHODS as TOGETHER
 
 DEVICES = [
     "cpu",
@@ -19,7 +20,7 @@ METHODS = {
     "kernel-mle": Mle(),
     "sdp-mle": Mle(attention=DotProductConfig()),
     "sgpa": SGPA,
-    "cheng-boots": Sgpa(attention=SgpaConfig(form="cheng-boots", num_global=3)),
+    "cheng-boots": TOGETHER["cheng-boots"],
     "mfvi": Mfvi(),
     "dropout": McDropout(samples=3),
 }

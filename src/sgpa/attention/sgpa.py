@@ -199,13 +199,14 @@ class DecoupledSgpa(SampledAttention):
         self, x: Tensor, padding: Tensor | None, state: object, samples: tuple[int, ...]
     ) -> tuple[Tensor, Kl]:
         """Paths need no variance; on the fast path one sample of single tokens is drawn with it."""
-        if not self.paths and (samples or not self.fuses(x)):
-            return super().sampled(x, padding, state, samples)
-        state = self.own(state)
         if self.paths:
+            state = self.own(state)
             q, mean, kl_a, A = self.conditioned(x, state)
             phi, psi = self.features(q, state, samples)
             return sample_paths(mean, A, state.s_g, phi, psi, samples), Kl(state.kl, kl_a)
+        if samples or not self.fuses(x):
+            return super().sampled(x, padding, state, samples)
+        state = self.own(state)
         mean, kl, A, left = self.projections(self.beside(x), state)
         F = fused_sample(left, A, state.S, mean, noise.normal(mean.shape, mean, rows=0))
         return F, Kl(state.kl, kl.sum(-1))

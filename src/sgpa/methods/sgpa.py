@@ -53,8 +53,7 @@ class Sgpa(Method):
 
     def initialise(self, model: Transformer, batch: Batch) -> None:
         """Lower the noise, then place the inducing points on data."""
-        if self.quiet != 1:
-            model.quieten(self.quiet)
+        model.quieten(self.quiet)
         if self.place:
             model.place_inducing_points(batch.inputs)
 
