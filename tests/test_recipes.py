@@ -101,7 +101,7 @@ def test_all_methods_of_a_task_run_with_both_attentions(tmp_path, data, name):
 
 
 def test_what_methods_share_is_trained_once(tmp_path):
-    place = Place.of("digits", tmp_path, QUICK)
+    place = Place.of("digits", tmp_path)
     names = {t.name for row in plans(place.recipe) for t in row.trainings}
     assert names == {"mle", "warm", "sgpa", "mfvi", "sngp"}
     shared = {row.method.id: row.trainings[-1].name for row in plans(place.recipe)}
@@ -109,6 +109,14 @@ def test_what_methods_share_is_trained_once(tmp_path):
     folders = {row.method.id: place.model_folder(row, 0).name for row in plans(place.recipe)}
     assert {m for m, folder in folders.items() if folder != "model"} == {"mcd"}
     assert folders["mcd"] == "model-mcd"
+
+
+def test_sgpa_goes_on_from_the_very_mle_where_both_train_alike(tmp_path):
+    alike = replace(find("digits"), warm=find("digits").optim)
+    (first, second), (mle,) = plan(alike, "sgpa").trainings, plan(alike, "mle").trainings
+    assert (first, second.name) == (mle, "sgpa")
+    apart = replace(alike, warm=replace(alike.optim, lr=2 * alike.optim.lr))
+    assert plan(apart, "sgpa").trainings[0].name == "warm"
 
 
 @pytest.mark.parametrize("name", RECIPES)

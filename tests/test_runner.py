@@ -27,7 +27,7 @@ from sgpa.serving import Served
 
 TESTS = Path(__file__).parent
 TINY = [
-    *("optim.epochs=1", "warm.epochs=1", "after.epochs=1", "task.train=50", "model.depth=1", "model.width=8"),
+    *("optim.epochs=1", "warm.epochs=2", "after.epochs=1", "task.train=50", "model.depth=1", "model.width=8"),
     *("examination.rows=20", "examination.foreign_rows=20", "model.heads=2", "ensemble=2", "ensembles=1"),
 ]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")

@@ -75,7 +75,8 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
         check_dropout(recipe.model.dropout)
     mle = Training("mle", point, recipe.optim, also=(mcd,) if recipe.model.dropout else ())
     sgpa = replace(recipe.sgpa, attention=replace(recipe.sgpa.attention, kernel=recipe.kernel))
-    sparse = (Training("warm", point, recipe.warm), Training("sgpa", sgpa, recipe.after))
+    warm = mle if recipe.warm == recipe.optim else Training("warm", point, recipe.warm)
+    sparse = (warm, Training("sgpa", sgpa, recipe.after))
     size = recipe.ensemble
     plans: dict[str, tuple[Method, tuple[Training, ...]]] = {
         "mle": (point, (mle,)),

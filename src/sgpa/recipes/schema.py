@@ -17,10 +17,11 @@ class Recipe:
     """A task, a Transformer for it, and how each method is trained and tested.
 
     All methods train with `optim` but SGPA, which starts from a model trained by maximum likelihood with
-    `warm` and goes on with `after`. `kernel` is the base kernel of kernel attention and of SGPA. `methods`
-    are those the task has a row for; ensembles have `ensemble` members, and there are `ensembles` of them.
-    `members_drop` leaves dropout on when members of an SGPA ensemble predict, `tempered` gives the average of
-    any ensemble a temperature, found on validation rows.
+    `warm` (where that is `optim`, from MLE's very model) and goes on with `after`. `kernel` is the base
+    kernel of kernel attention and of SGPA. `methods` are those the task has a row for; ensembles have
+    `ensemble` members, and there are `ensembles` of them. `members_drop` leaves dropout on when members of an
+    SGPA ensemble predict, `tempered` gives the average of any ensemble a temperature, found on validation
+    rows.
     """
 
     name: str
