@@ -219,18 +219,6 @@ def test_sgpa_can_leave_its_dropout_on():
         McDropout(base=on)
 
 
-def test_sgpa_may_have_a_dropout_of_its_own():
-    sgpa, config = BASES["sgpa"], CONFIG
-    assert sgpa.build(config).dropout.p == config.dropout
-    half = replace(sgpa, dropout=config.dropout / 2, drops=True).build(config)
-    assert half.dropout.p == half.config.dropout == config.dropout / 2
-    assert replace(sgpa, dropout=0.0).build(config).dropout.p == 0
-    with pytest.raises(ConfigError, match=r"sgpa: drops=True \(allowed: false: no dropout\)"):
-        replace(sgpa, dropout=0.0, drops=True).build(config)
-    with pytest.raises(ConfigError, match=r"sgpa: dropout=1.0 \(allowed: 0 or more, below 1\)"):
-        replace(sgpa, dropout=1.0)
-
-
 def test_such_a_model_is_selected_by_what_it_will_predict():
     data = Dataset(images(12), torch.arange(12) % 3)
     seen = []

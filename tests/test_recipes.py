@@ -119,6 +119,30 @@ def test_sgpa_goes_on_from_the_very_mle_where_both_train_alike(tmp_path):
     assert plan(apart, "sgpa").trainings[0].name == "warm"
 
 
+def test_what_sgpa_has_after_the_mle_others_can_have_too(tmp_path):
+    small = [
+        *QUICK,
+        "task.train=50",
+        "model.depth=1",
+        "model.width=8",
+        "all_go_on=true",
+        "after_dropout=0.05",
+    ]
+    place = Place.of("digits", tmp_path, [*small, "model.dropout=0.1"])
+    rows = {name: plan(place.recipe, name) for name in ("mle", "ts", "kflla", "de", "mcd", "sgpa")}
+    names = {name: [training.name for training in row.trainings] for name, row in rows.items()}
+    ends = dict.fromkeys(rows, "mle-after") | {"mcd": "mcd-after", "sgpa": "sgpa"}
+    assert names == {name: ["mle", end] for name, end in ends.items()}
+    assert not benchmark(place, list(rows.values()), seeds=1).failures
+    rates = {
+        name: Transformer.from_pretrained(place.model_folder(row, 0)).config.dropout
+        for name, row in rows.items()
+    }
+    assert rates == dict.fromkeys(rows, 0.05) | {"mcd": 0.1}
+    with pytest.raises(ConfigError, match=r"after_dropout=1.0 \(allowed: 0 or more, below 1\)"):
+        override(find("digits"), ["after_dropout=1.0"])
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_other_readings_are_settings_that_exist(name):
     for reading in readings(name):

@@ -92,7 +92,7 @@ def recipe_step(recipe: Recipe, name: str, rows: int, device: str = "cpu") -> It
     """A step of a contender's last training."""
     training = plan(recipe, *CONTENDERS[name]).trainings[-1]
     torch.manual_seed(0)
-    model = training.method.build(recipe.model).to(device)
+    model = training.method.build(training.model(recipe.model)).to(device)
     batch = random_images(recipe.model, rows).to(device)
     with training_step(training.method, model, training.optim, batch) as step:
         yield step
@@ -101,9 +101,10 @@ def recipe_step(recipe: Recipe, name: str, rows: int, device: str = "cpu") -> It
 def recipe_prediction(recipe: Recipe, name: str, rows: int, device: str = "cpu") -> Job:
     """A prediction of a contender that was never trained."""
     planned = plan(recipe, *CONTENDERS[name])
-    method = planned.trainings[-1].method
+    training = planned.trainings[-1]
+    method = training.method
     torch.manual_seed(0)
-    model = method.build(recipe.model).to(device)
+    model = method.build(training.model(recipe.model)).to(device)
     batch = random_images(recipe.model, rows).to(device)
     method.initialise(model, batch)
     return prediction(planned.method, model, batch.inputs)

@@ -18,8 +18,7 @@ class Sgpa(Method):
     the share of the kernels' prior variance that training begins with, around the same means: below 1, what a
     point model has learned is disturbed less, and costs more KL. `samples` is how many draws estimate the
     ELBO of each sequence (the paper uses one). `drops` leaves dropout on when predicting, as MC dropout
-    does: the MLPs are uncertain too, and attention's variance does not know of it. `dropout` is a rate of its
-    own, by default the model's: noise in attention may take over a part of what dropout does.
+    does: the MLPs are uncertain too, and attention's variance does not know of it.
     """
 
     attention: SgpaConfig = field(default_factory=SgpaConfig)
@@ -28,7 +27,6 @@ class Sgpa(Method):
     quiet: float = 1.0
     samples: int = 1
     drops: bool = False
-    dropout: float | None = None
 
     id = "sgpa"
 
@@ -38,7 +36,6 @@ class Sgpa(Method):
             [
                 ("quiet", self.quiet, 0 < self.quiet <= 1, "above 0, up to 1"),
                 ("samples", self.samples, self.samples >= 1, "1 or more"),
-                ("dropout", self.dropout, 0 <= (self.dropout or 0) < 1, "0 or more, below 1"),
             ],
         )
 
@@ -49,9 +46,10 @@ class Sgpa(Method):
 
     def build(self, config: ModelConfig) -> Transformer:
         """The task's Transformer with sparse-GP attention."""
-        dropout = config.dropout if self.dropout is None else self.dropout
-        check_fields("sgpa", [("drops", self.drops, not self.drops or dropout > 0, "false: no dropout")])
-        return Transformer(replace(config, attention=self.attention, dropout=dropout))
+        check_fields(
+            "sgpa", [("drops", self.drops, not self.drops or config.dropout > 0, "false: no dropout")]
+        )
+        return Transformer(replace(config, attention=self.attention))
 
     def initialise(self, model: Transformer, batch: Batch) -> None:
         """Lower the noise, then place the inducing points on data."""

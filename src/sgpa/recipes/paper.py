@@ -54,13 +54,15 @@ CIFAR10_AUGMENTED = replace(
     kernel=KernelConfig(reach=(1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0)),
     # images that are never twice the same need less decay, and bear more epochs
     optim=replace(CIFAR10.optim, epochs=200, weight_decay=0.1),
-    warm=replace(CIFAR10.optim, epochs=200, weight_decay=0.1),  # SGPA goes on from the finished MLE
-    after=replace(CIFAR10.after, epochs=20, lr=1e-4, weight_decay=0.1),
+    warm=replace(CIFAR10.optim, epochs=200, weight_decay=0.1),  # SGPA goes on from the finished MLE,
+    after=replace(CIFAR10.after, epochs=20, lr=1e-4, weight_decay=0.1),  # as MLE itself does
+    after_dropout=0.0,
+    all_go_on=True,
     sgpa=replace(
         CIFAR10.sgpa,
         attention=SgpaConfig(form="cheng-boots", num_global=32),
-        kl=KlWeights(g="1/N", a=1e-6),
-        quiet=0.3,
+        kl=KlWeights(g="1/N", a=1e-7),
+        quiet=0.1,
         drops=False,
     ),
     members_drop=False,

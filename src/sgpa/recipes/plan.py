@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from sgpa.errors import ConfigError, check_fields, nearest
 from sgpa.methods import CATALOGUE, Ensemble, Method, Mle
 from sgpa.methods.dropout import check_dropout
+from sgpa.models import ModelConfig
 from sgpa.optim import OptimConfig
 from sgpa.recipes.schema import ATTENTIONS, Recipe
 from sgpa.selection import suffix
@@ -14,13 +15,18 @@ from sgpa.selection import suffix
 class Training:
     """One training; `name` is what its folder is called, so trainings of one name are shared.
 
-    Methods in `also` choose an epoch of it by their own predictions.
+    Methods in `also` choose an epoch of it by their own predictions. `dropout` is by default the model's.
     """
 
     name: str
     method: Method
     optim: OptimConfig
     also: tuple[Method, ...] = ()
+    dropout: float | None = None
+
+    def model(self, config: ModelConfig) -> ModelConfig:
+        """The task's model as this training has it."""
+        return config if self.dropout is None else replace(config, dropout=self.dropout)
 
 
 @dataclass(frozen=True)
@@ -76,14 +82,19 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
     mle = Training("mle", point, recipe.optim, also=(mcd,) if recipe.model.dropout else ())
     sgpa = replace(recipe.sgpa, attention=replace(recipe.sgpa.attention, kernel=recipe.kernel))
     warm = mle if recipe.warm == recipe.optim else Training("warm", point, recipe.warm)
-    sparse = (warm, Training("sgpa", sgpa, recipe.after))
+    sparse = (warm, Training("sgpa", sgpa, recipe.after, dropout=recipe.after_dropout))
+
+    def on(second: Training) -> tuple[Training, ...]:
+        return (mle, second) if recipe.all_go_on else (mle,)
+
+    points = on(Training("mle-after", point, recipe.after, dropout=recipe.after_dropout))
     size = recipe.ensemble
     plans: dict[str, tuple[Method, tuple[Training, ...]]] = {
-        "mle": (point, (mle,)),
-        "mcd": (mcd, (mle,)),
-        "ts": (replace(recipe.ts, base=point), (mle,)),
-        "kflla": (replace(recipe.kflla, base=point), (mle,)),
-        "de": (Ensemble(id="de", base=point, size=size, tempered=recipe.tempered), (mle,)),
+        "mle": (point, points),
+        "mcd": (mcd, on(Training("mcd-after", mcd, recipe.after))),
+        "ts": (replace(recipe.ts, base=point), points),
+        "kflla": (replace(recipe.kflla, base=point), points),
+        "de": (Ensemble(id="de", base=point, size=size, tempered=recipe.tempered), points),
         "sgpa": (sgpa, sparse),
         "sgpae": (
             Ensemble(

@@ -65,9 +65,16 @@ READINGS = (
     Reading(
         ("cifar10-augmented",),
         "optim.epochs",
-        "200 epochs for every method; SGPA goes on from the finished MLE for 20 more at a lower rate",
+        "200 epochs for every method and 20 more at a lower rate, SGPA's after those of MLE",
         "600 (SGPA 100 + 500), as printed",
-        ("optim.epochs=600", "warm.epochs=100", "after.epochs=500", "after.lr=5e-4"),
+        ("optim.epochs=600", "warm.epochs=100", "after.epochs=500", "after.lr=5e-4", "all_go_on=false"),
+    ),
+    Reading(
+        ("cifar10-augmented",),
+        "after_dropout",
+        "the 20 epochs go without dropout, but for MC dropout: augmented images are regularisation enough",
+        "dropout stays on to the end",
+        ("after_dropout=none",),
     ),
     Reading(
         ("cifar10-augmented",),

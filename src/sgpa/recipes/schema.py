@@ -17,11 +17,12 @@ class Recipe:
     """A task, a Transformer for it, and how each method is trained and tested.
 
     All methods train with `optim` but SGPA, which starts from a model trained by maximum likelihood with
-    `warm` (where that is `optim`, from MLE's very model) and goes on with `after`. `kernel` is the base
-    kernel of kernel attention and of SGPA. `methods` are those the task has a row for; ensembles have
-    `ensemble` members, and there are `ensembles` of them. `members_drop` leaves dropout on when members of an
-    SGPA ensemble predict, `tempered` gives the average of any ensemble a temperature, found on validation
-    rows.
+    `warm` (where that is `optim`, from MLE's very model) and goes on with `after`, with dropout's rate
+    `after_dropout` where that is given. With `all_go_on` MLE, and what is made of it, goes on alike; MC
+    dropout does with its own rate. `kernel` is the base kernel of kernel attention and of SGPA. `methods` are
+    those the task has a row for; ensembles have `ensemble` members, and there are `ensembles` of them.
+    `members_drop` leaves dropout on when members of an SGPA ensemble predict, `tempered` gives the average of
+    any ensemble a temperature, found on validation rows.
     """
 
     name: str
@@ -31,6 +32,8 @@ class Recipe:
     optim: OptimConfig = field(default_factory=OptimConfig)
     warm: OptimConfig = field(default_factory=OptimConfig)
     after: OptimConfig = field(default_factory=OptimConfig)
+    after_dropout: float | None = None
+    all_go_on: bool = False
     ts: TemperatureScaling = field(default_factory=TemperatureScaling)
     mfvi: Mfvi = field(default_factory=Mfvi)
     mcd: McDropout = field(default_factory=McDropout)
@@ -50,6 +53,12 @@ class Recipe:
         check_fields(
             f"recipe {self.name}",
             [
+                (
+                    "after_dropout",
+                    self.after_dropout,
+                    0 <= (self.after_dropout or 0) < 1,
+                    "0 or more, below 1",
+                ),
                 ("ensemble", self.ensemble, self.ensemble >= 1, "1 or more"),
                 ("ensembles", self.ensembles, self.ensembles >= 1, "1 or more"),
                 ("seeds", self.seeds, self.seeds >= 1, "1 or more"),

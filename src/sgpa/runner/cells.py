@@ -73,7 +73,7 @@ def _trainer(place: Place, plan: Plan, step: int, seed: int, announce: Announce)
     announce(label, 0, 100 * epochs, "starting")
     return Trainer(
         method=training.method,
-        config=place.model(task),
+        config=training.model(place.model(task)),
         optim=training.optim,
         train=task.splits.train,
         validation=task.splits.validation,
@@ -148,7 +148,7 @@ def trained(place: Place, plan: Plan, seed: int, task: Task) -> Transformer:
     folder = place.model_folder(plan, seed)
     if not (folder / "config.json").exists():
         raise CheckpointError(f"{folder.parent} is not trained to its end; train it first")
-    model = last.method.build(place.model(task))
+    model = last.method.build(last.model(place.model(task)))
     pretrained.fill(model, pretrained.load(folder)[1], folder)
     return model.to(place.device).eval()
 
