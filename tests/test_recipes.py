@@ -111,7 +111,7 @@ def test_what_methods_share_is_trained_once(tmp_path):
     assert folders["mcd"] == "model-mcd"
 
 
-def test_sgpa_goes_on_from_the_very_mle_where_both_train_alike(tmp_path):
+def test_sgpa_goes_on_from_the_very_mle_where_both_train_alike():
     alike = replace(find("digits"), warm=find("digits").optim)
     (first, second), (mle,) = plan(alike, "sgpa").trainings, plan(alike, "mle").trainings
     assert (first, second.name) == (mle, "sgpa")
@@ -120,15 +120,8 @@ def test_sgpa_goes_on_from_the_very_mle_where_both_train_alike(tmp_path):
 
 
 def test_what_sgpa_has_after_the_mle_others_can_have_too(tmp_path):
-    small = [
-        *QUICK,
-        "task.train=50",
-        "model.depth=1",
-        "model.width=8",
-        "all_go_on=true",
-        "after_dropout=0.05",
-    ]
-    place = Place.of("digits", tmp_path, [*small, "model.dropout=0.1"])
+    small = [*QUICK, "task.train=50", "model.depth=1", "model.width=8", "model.dropout=0.1"]
+    place = Place.of("digits", tmp_path, [*small, "all_go_on=true", "after_dropout=0.05"])
     rows = {name: plan(place.recipe, name) for name in ("mle", "ts", "kflla", "de", "mcd", "sgpa")}
     names = {name: [training.name for training in row.trainings] for name, row in rows.items()}
     ends = dict.fromkeys(rows, "mle-after") | {"mcd": "mcd-after", "sgpa": "sgpa"}

@@ -46,16 +46,17 @@ CIFAR10 = replace(
     tempered=True,
 )
 LARGER = replace(PRINTED.model, depth=6, width=256)
+# images that are never twice the same need less decay, and bear more epochs
+ENDLESS = replace(CIFAR10.optim, epochs=200, weight_decay=0.1)
 CIFAR10_AUGMENTED = replace(
     CIFAR10,
     name="cifar10-augmented",
     task=CifarConfig(name="cifar10", augment=True),
     model=replace(LARGER, heads=8, pooling="sequence"),
     kernel=KernelConfig(reach=(1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0)),
-    # images that are never twice the same need less decay, and bear more epochs
-    optim=replace(CIFAR10.optim, epochs=200, weight_decay=0.1),
-    warm=replace(CIFAR10.optim, epochs=200, weight_decay=0.1),  # SGPA goes on from the finished MLE,
-    after=replace(CIFAR10.after, epochs=20, lr=1e-4, weight_decay=0.1),  # as MLE itself does
+    optim=ENDLESS,
+    warm=ENDLESS,  # SGPA goes on from the finished MLE, as MLE itself does
+    after=replace(ENDLESS, epochs=20, lr=1e-4),
     after_dropout=0.0,
     all_go_on=True,
     sgpa=replace(

@@ -65,7 +65,7 @@ READINGS = (
     Reading(
         ("cifar10-augmented",),
         "optim.epochs",
-        "200 epochs for every method and 20 more at a lower rate, SGPA's after those of MLE",
+        "200 epochs, then 20 at a lower rate for all but MFVI and SNGP; SGPA goes on from the finished MLE",
         "600 (SGPA 100 + 500), as printed",
         ("optim.epochs=600", "warm.epochs=100", "after.epochs=500", "after.lr=5e-4", "all_go_on=false"),
     ),
