@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from sgpa.data import Dataset
-from sgpa.errors import check_fields
+from sgpa.errors import ConfigError, check_fields
 from sgpa.methods import Mle, Sgpa
 from sgpa.models import KernelAttentionConfig, ModelConfig, SgpaConfig, Transformer
+from sgpa.objectives import KlWeights
 from sgpa.optim import OptimConfig
 from sgpa.training import Report, Trainer
 from sgpa.types import Inputs
@@ -55,6 +56,22 @@ class Fit:
     def mle(self, data: Dataset, config: ModelConfig) -> Transformer:
         """Maximum likelihood all the way."""
         return self._train("mle", point(sgpa_attention(config)), data, config, self.epochs)
+
+    def going_on(self, data: Dataset, model: Transformer) -> Transformer:
+        """The ELBO from a trained point model, whose mean stays and whose noise begins small."""
+        attention = model.config.attention
+        if not isinstance(attention, KernelAttentionConfig):
+            kind = type(attention).__name__.removesuffix("Config")
+            raise ConfigError(
+                f"the model has attention {kind}; only kernel attention is the mean of a Gaussian process"
+            )
+        method = Sgpa(
+            attention=SgpaConfig(form="cheng-boots", kernel=attention.kernel, tied=attention.tied),
+            kl=KlWeights(g="1/N", a=1e-6),
+            quiet=0.1,
+        )
+        weights = {name: w.detach().cpu() for name, w in model.state_dict().items()}
+        return self._train("going-on", method, data, model.config, self.epochs, weights)
 
     def split(self, data: Dataset) -> tuple[Dataset, Dataset]:
         """Rows to train on, and rows held out to pick the epoch."""
@@ -121,6 +138,37 @@ def fit(
         report=report,
     )
     return how.sgpa(Dataset(inputs, targets), config)
+
+
+def go_on(
+    model: Transformer,
+    inputs: Inputs,
+    targets: Tensor,
+    *,
+    directory: str | Path | None = None,
+    report: Report = lambda _: None,
+    epochs: int = 20,
+    batch_size: int = 100,
+    lr: float = 1e-4,
+    validation: float = 0.1,
+    seed: int = 0,
+    device: str = "cpu",
+) -> Transformer:
+    """Give a trained Transformer with kernel attention its uncertainty: a few epochs more, as SGPA.
+
+    The data are best those it was trained on. `model` stays as it is; the arguments are those of `Fit`.
+    """
+    how = Fit(
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        validation=validation,
+        seed=seed,
+        device=device,
+        directory=None if directory is None else Path(directory),
+        report=report,
+    )
+    return how.going_on(Dataset(inputs, targets), model)
 
 
 def sgpa_attention(config: ModelConfig) -> SgpaConfig:
