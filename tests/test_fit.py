@@ -55,6 +55,12 @@ def test_other_models_do_not_go_on(attention):
         sgpa.go_on(sgpa.Transformer(replace(CONFIG, attention=attention)), x, y)
 
 
+def test_nor_does_what_is_no_transformer_of_ours():
+    x, y = two_classes()
+    with pytest.raises(InputError, match=r"a Linear is no sgpa\.Transformer"):
+        sgpa.go_on(torch.nn.Linear(4, 2), x, y)
+
+
 def test_regression_learns_its_noise():
     torch.manual_seed(0)
     x = torch.randn(60, 1, 4, 4)

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
 from sgpa.data import Dataset
-from sgpa.errors import ConfigError, check_fields
+from sgpa.errors import ConfigError, InputError, check_fields
 from sgpa.methods import Mle, Sgpa
 from sgpa.models import KernelAttentionConfig, ModelConfig, SgpaConfig, Transformer
 from sgpa.objectives import KlWeights
@@ -33,7 +34,7 @@ class Fit:
     validation: float = 0.1
     seed: int = 0
     device: str = "cpu"
-    directory: Path | None = None
+    directory: str | Path | None = None
     report: Report = lambda _: None
 
     def __post_init__(self) -> None:
@@ -59,6 +60,8 @@ class Fit:
 
     def going_on(self, data: Dataset, model: Transformer) -> Transformer:
         """The ELBO from a trained point model, whose mean stays and whose noise begins small."""
+        if not isinstance(model, Transformer):
+            raise InputError(f"a {type(model).__name__} is no sgpa.Transformer, whose attention could go on")
         attention = model.config.attention
         if not isinstance(attention, KernelAttentionConfig):
             kind = type(attention).__name__.removesuffix("Config")
@@ -102,73 +105,42 @@ class Fit:
             train=train,
             validation=validation,
             seed=self.seed,
-            directory=None if self.directory is None else self.directory / name,
+            directory=None if self.directory is None else Path(self.directory) / name,
             warm=warm,
             device=self.device,
             report=lambda line: self.report({"run": name, "epochs": epochs} | line),
         ).fit()
 
 
-def fit(
-    inputs: Inputs,
-    targets: Tensor,
-    config: ModelConfig,
-    *,
-    directory: str | Path | None = None,
-    report: Report = lambda _: None,
-    epochs: int = 100,
-    batch_size: int = 100,
-    lr: float = 5e-4,
-    validation: float = 0.1,
-    seed: int = 0,
-    device: str = "cpu",
-) -> Transformer:
-    """Train SGPA on your own data. The arguments are those of `Fit`.
+class How(TypedDict, total=False):
+    """The arguments of `Fit`."""
+
+    epochs: int
+    batch_size: int
+    lr: float
+    validation: float
+    seed: int
+    device: str
+    directory: str | Path | None
+    report: Report
+
+
+def fit(inputs: Inputs, targets: Tensor, config: ModelConfig, **how: Unpack[How]) -> Transformer:
+    """Train SGPA on your own data. The other arguments are those of `Fit`.
 
     If `config` asks for kernel attention, its kernel is used with SGPA's defaults.
     """
-    how = Fit(
-        epochs=epochs,
-        batch_size=batch_size,
-        lr=lr,
-        validation=validation,
-        seed=seed,
-        device=device,
-        directory=None if directory is None else Path(directory),
-        report=report,
-    )
-    return how.sgpa(Dataset(inputs, targets), config)
+    return Fit(**how).sgpa(Dataset(inputs, targets), config)
 
 
-def go_on(
-    model: Transformer,
-    inputs: Inputs,
-    targets: Tensor,
-    *,
-    directory: str | Path | None = None,
-    report: Report = lambda _: None,
-    epochs: int = 20,
-    batch_size: int = 100,
-    lr: float = 1e-4,
-    validation: float = 0.1,
-    seed: int = 0,
-    device: str = "cpu",
-) -> Transformer:
+def go_on(model: Transformer, inputs: Inputs, targets: Tensor, **how: Unpack[How]) -> Transformer:
     """Give a trained Transformer with kernel attention its uncertainty: a few epochs more, as SGPA.
 
-    The data are best those it was trained on. `model` stays as it is; the arguments are those of `Fit`.
+    The data are best those it was trained on; `model` stays as it is. The other arguments are those of `Fit`,
+    by default 20 epochs with a learning rate of 1e-4.
     """
-    how = Fit(
-        epochs=epochs,
-        batch_size=batch_size,
-        lr=lr,
-        validation=validation,
-        seed=seed,
-        device=device,
-        directory=None if directory is None else Path(directory),
-        report=report,
-    )
-    return how.going_on(Dataset(inputs, targets), model)
+    short: How = {"epochs": 20, "lr": 1e-4, **how}
+    return Fit(**short).going_on(Dataset(inputs, targets), model)
 
 
 def sgpa_attention(config: ModelConfig) -> SgpaConfig:
