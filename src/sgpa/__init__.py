@@ -14,7 +14,7 @@ WHERE = {  # names are imported when they are asked for, so that the command lin
         "StandardSgpa",
     ),
     "sgpa.errors": ("CheckpointError", "ConfigError", "InputError", "NumericalError", "SgpaError"),
-    "sgpa.fitting": ("fit", "go_on"),
+    "sgpa.fitting": ("fit",),
     "sgpa.kernels": ("ArdRbfKernel", "ExponentialKernel"),
     "sgpa.models": ("GraphConfig", "ModelConfig", "PatchConfig", "TokenConfig", "Transformer", "load"),
     "sgpa.serving": ("serve",),
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         StandardSgpa,
     )
     from sgpa.errors import CheckpointError, ConfigError, InputError, NumericalError, SgpaError
-    from sgpa.fitting import fit, go_on
+    from sgpa.fitting import fit
     from sgpa.kernels import ArdRbfKernel, ExponentialKernel
     from sgpa.models import GraphConfig, ModelConfig, PatchConfig, TokenConfig, Transformer, load
     from sgpa.serving import serve
@@ -66,7 +66,6 @@ __all__ = [
     "TokenConfig",
     "Transformer",
     "fit",
-    "go_on",
     "load",
     "serve",
 ]

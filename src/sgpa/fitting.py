@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
 from sgpa.data import Dataset
-from sgpa.errors import ConfigError, InputError, check_fields
+from sgpa.errors import check_fields
 from sgpa.methods import Mle, Sgpa
 from sgpa.models import KernelAttentionConfig, ModelConfig, SgpaConfig, Transformer
-from sgpa.objectives import KlWeights
 from sgpa.optim import OptimConfig
 from sgpa.training import Report, Trainer
 from sgpa.types import Inputs
@@ -34,7 +32,7 @@ class Fit:
     validation: float = 0.1
     seed: int = 0
     device: str = "cpu"
-    directory: str | Path | None = None
+    directory: Path | None = None
     report: Report = lambda _: None
 
     def __post_init__(self) -> None:
@@ -57,24 +55,6 @@ class Fit:
     def mle(self, data: Dataset, config: ModelConfig) -> Transformer:
         """Maximum likelihood all the way."""
         return self._train("mle", point(sgpa_attention(config)), data, config, self.epochs)
-
-    def going_on(self, data: Dataset, model: Transformer) -> Transformer:
-        """The ELBO from a trained point model, whose mean stays and whose noise begins small."""
-        if not isinstance(model, Transformer):
-            raise InputError(f"a {type(model).__name__} is no sgpa.Transformer, whose attention could go on")
-        attention = model.config.attention
-        if not isinstance(attention, KernelAttentionConfig):
-            kind = type(attention).__name__.removesuffix("Config")
-            raise ConfigError(
-                f"the model has attention {kind}; only kernel attention is the mean of a Gaussian process"
-            )
-        method = Sgpa(
-            attention=SgpaConfig(form="cheng-boots", kernel=attention.kernel, tied=attention.tied),
-            kl=KlWeights(g="1/N", a=1e-6),
-            quiet=0.1,
-        )
-        weights = {name: w.detach().cpu() for name, w in model.state_dict().items()}
-        return self._train("going-on", method, data, model.config, self.epochs, weights)
 
     def split(self, data: Dataset) -> tuple[Dataset, Dataset]:
         """Rows to train on, and rows held out to pick the epoch."""
@@ -105,42 +85,42 @@ class Fit:
             train=train,
             validation=validation,
             seed=self.seed,
-            directory=None if self.directory is None else Path(self.directory) / name,
+            directory=None if self.directory is None else self.directory / name,
             warm=warm,
             device=self.device,
             report=lambda line: self.report({"run": name, "epochs": epochs} | line),
         ).fit()
 
 
-class How(TypedDict, total=False):
-    """The arguments of `Fit`."""
-
-    epochs: int
-    batch_size: int
-    lr: float
-    validation: float
-    seed: int
-    device: str
-    directory: str | Path | None
-    report: Report
-
-
-def fit(inputs: Inputs, targets: Tensor, config: ModelConfig, **how: Unpack[How]) -> Transformer:
-    """Train SGPA on your own data. The other arguments are those of `Fit`.
+def fit(
+    inputs: Inputs,
+    targets: Tensor,
+    config: ModelConfig,
+    *,
+    directory: str | Path | None = None,
+    report: Report = lambda _: None,
+    epochs: int = 100,
+    batch_size: int = 100,
+    lr: float = 5e-4,
+    validation: float = 0.1,
+    seed: int = 0,
+    device: str = "cpu",
+) -> Transformer:
+    """Train SGPA on your own data. The arguments are those of `Fit`.
 
     If `config` asks for kernel attention, its kernel is used with SGPA's defaults.
     """
-    return Fit(**how).sgpa(Dataset(inputs, targets), config)
-
-
-def go_on(model: Transformer, inputs: Inputs, targets: Tensor, **how: Unpack[How]) -> Transformer:
-    """Give a trained Transformer with kernel attention its uncertainty: a few epochs more, as SGPA.
-
-    The data are best those it was trained on; `model` stays as it is. The other arguments are those of `Fit`,
-    by default 20 epochs with a learning rate of 1e-4.
-    """
-    short: How = {"epochs": 20, "lr": 1e-4, **how}
-    return Fit(**short).going_on(Dataset(inputs, targets), model)
+    how = Fit(
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        validation=validation,
+        seed=seed,
+        device=device,
+        directory=None if directory is None else Path(directory),
+        report=report,
+    )
+    return how.sgpa(Dataset(inputs, targets), config)
 
 
 def sgpa_attention(config: ModelConfig) -> SgpaConfig:
