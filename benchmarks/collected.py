@@ -46,10 +46,16 @@ def page() -> str:
 def section(run: Path) -> str:
     """One run: its command, its facts, and a line for every method."""
     facts = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    commits = " and ".join([facts["commit"]] if isinstance(facts["commit"], str) else facts["commit"])
+    commits = " and ".join(_each(facts["commit"]))
+    days = " and ".join(sorted({date[:10] for date in _each(facts["date"])}))
     typed = f"`{facts['command']}`" if isinstance(facts["command"], str) else "Commands on its page"
-    about = f"{typed}, commit {commits}, {facts['hardware']}, {facts['date'][:10]}."
+    about = f"{typed}, commit {commits}, {facts['hardware']}, {days}."
     return "\n".join([f"## [{run.name}]({run.name})", "", about, "", beside_paper(run / "results.csv"), ""])
+
+
+def _each(fact: str | list[str]) -> list[str]:
+    """What merged runs have one of each of, and a single run one."""
+    return [fact] if isinstance(fact, str) else fact
 
 
 def main() -> None:

@@ -79,7 +79,8 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
     mcd = replace(recipe.mcd, base=point)
     if method == "mcd":
         check_dropout(recipe.model.dropout)
-    mle = Training("mle", point, recipe.optim, also=(mcd,) if recipe.model.dropout else ())
+    shared = recipe.model.dropout and not recipe.all_go_on  # else MC dropout has epochs of its own
+    mle = Training("mle", point, recipe.optim, also=(mcd,) if shared else ())
     sgpa = replace(recipe.sgpa, attention=replace(recipe.sgpa.attention, kernel=recipe.kernel))
     warm = mle if recipe.warm == recipe.optim else Training("warm", point, recipe.warm)
     sparse = (warm, Training("sgpa", sgpa, recipe.after, dropout=recipe.after_dropout))
