@@ -19,15 +19,15 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from sgpa.core.inputs import Batch
 from sgpa.data import Dataset
-from sgpa.diagnostics import diagnose
-from sgpa.evaluation import Subject
-from sgpa.evaluation import evaluate as evaluate_predictor
+from sgpa.evaluation.evaluate import Subject
+from sgpa.evaluation.evaluate import evaluate as evaluate_predictor
+from sgpa.gp.objective import KlWeights, Progress
 from sgpa.methods import Method, Mle, Sgpa
 from sgpa.models import KernelAttentionConfig, KernelConfig, ModelConfig, PatchConfig, SgpaConfig
-from sgpa.models.pretrained import warm_start
-from sgpa.objectives import KlWeights, Progress
-from sgpa.types import Batch
+from sgpa.models.saving import warm_start
+from sgpa.training.diagnostics import diagnose
 
 MEAN, STD = torch.tensor([0.4914, 0.4822, 0.4465]), torch.tensor([0.2470, 0.2435, 0.2616])
 MODEL = ModelConfig(embedding=PatchConfig(), depth=5, heads=4, width=128)

@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from sgpa.core.errors import InputError
 from sgpa.data.corruptions import SEVERITIES, TYPES, corrupt, frost_source
 from sgpa.data.sources import find
-from sgpa.errors import InputError
 
 FULL = 10_000
 SHOWN = (1, 7)  # a ship and a frog: contours against water, texture against texture

@@ -1,7 +1,7 @@
 """What uncertainty costs on this CPU: a training step and a prediction of the paper's CIFAR-10 model.
 
 Usage: python -m benchmarks.cpu [--model cifar10] [--repeats 5] [--threads 2] [--out FOLDER]
-Prints a table; with a folder the numbers also go into its speed.json, for benchmarks.speed_page.
+Prints a table; with a folder the numbers also go into its speed.json, for benchmarks.speed.page.
 """
 
 import argparse
@@ -13,12 +13,22 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from benchmarks.obvious import NAME, obvious
-from benchmarks.speed_record import Record, Row
-from sgpa.bench import BASE, BATCH, MODELS, PREDICTED, Contender, Jobs, as_table, measure, random_images
+from benchmarks.naive_sgpa import NAME, obvious
+from benchmarks.speed.record import Record, Row
+from sgpa.core.inputs import Batch, tensors_of
+from sgpa.experiments.recipes import Recipe, find, plan
+from sgpa.experiments.timing import (
+    BASE,
+    BATCH,
+    MODELS,
+    PREDICTED,
+    Contender,
+    Jobs,
+    as_table,
+    measure,
+    random_images,
+)
 from sgpa.methods import Sgpa
-from sgpa.recipes import Recipe, find, plan
-from sgpa.types import Batch, tensors_of
 
 
 def sparse(recipe: Recipe) -> Sgpa:

@@ -8,9 +8,9 @@ import tempfile
 import torch
 
 import sgpa
-from sgpa.data import digits
-from sgpa.diagnostics import diagnose
-from sgpa.recipes.demo import DIGITS
+from sgpa.data.images import digits
+from sgpa.experiments.recipes.digits import DIGITS
+from sgpa.training.diagnostics import diagnose
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ Usage: python -m benchmarks.gpu [--out runs/speed] [--parts model,tokens,inducin
        [--inducing 8,16] [--processes 8] [--patience 400] [--device cuda] [--quick]
 Every contender is compiled in a process of its own, several at once; once all are ready they are timed one
 at a time, in three rounds. A number is the median of the rounds' medians. All of it goes into speed.json of
-the folder after every round, where the numbers of other commands stay. `python -m benchmarks.speed_page
+the folder after every round, where the numbers of other commands stay. `python -m benchmarks.speed.page
 FOLDER/speed.json` makes the page. `--quick` has tiny sizes, to try the benchmark itself.
 """
 
@@ -17,11 +17,11 @@ from pathlib import Path
 
 from benchmarks.cpu import sparse
 from benchmarks.gpu_tasks import QUICK, Sizes, Task, make
-from benchmarks.obvious import NAME
-from benchmarks.speed_record import Record, Row
-from benchmarks.turns import Worker, prepare, rounds
-from sgpa.bench import BASE, CONTENDERS, DROPOUT, SGPA, SOFTMAX
-from sgpa.recipes import find
+from benchmarks.naive_sgpa import NAME
+from benchmarks.round_robin import Worker, prepare, rounds
+from benchmarks.speed.record import Record, Row
+from sgpa.experiments.recipes import find
+from sgpa.experiments.timing import BASE, CONTENDERS, DROPOUT, SGPA, SOFTMAX
 
 ROUNDS = 3
 

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.cpu import contender, sparse
-from benchmarks.obvious import NAME, obvious
-from benchmarks.turns import Ready
-from sgpa.bench import BASE, SGPA, SOFTMAX, Job, recipe_prediction, recipe_step, training_step
+from benchmarks.naive_sgpa import NAME, obvious
+from benchmarks.round_robin import Ready
+from sgpa.core.inputs import Batch
+from sgpa.experiments.recipes import Recipe, find
+from sgpa.experiments.timing import BASE, SGPA, SOFTMAX, Job, recipe_prediction, recipe_step, training_step
 from sgpa.methods import Method, Mle, Sgpa
 from sgpa.models import DotProductConfig, ModelConfig, PatchConfig, SgpaConfig, Transformer
-from sgpa.optim import OptimConfig
-from sgpa.recipes import Recipe, find
-from sgpa.types import Batch
+from sgpa.training.optim import OptimConfig
 
 FEATURES = 48  # numbers a token of a synthetic sequence brings
 

@@ -14,11 +14,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from sgpa.attention.states import lower
-from sgpa.fused import fused_attend, fused_inducing, fused_mean, fused_variance, pack
-from sgpa.kernels import ArdRbfKernel
-from sgpa.linalg import JITTERS, triangular_inverse
-from sgpa.posteriors import orthogonal_kl_a, orthogonal_kl_g, orthogonal_mean, plain_variance, unexplained
+from sgpa.attention.global_state import lower
+from sgpa.gp.fused import fused_attend, fused_inducing, fused_mean, fused_variance, pack
+from sgpa.gp.kernels import ArdRbfKernel
+from sgpa.gp.linalg import JITTERS, triangular_inverse
+from sgpa.gp.posteriors import orthogonal_kl_a, orthogonal_kl_g, orthogonal_mean, plain_variance, unexplained
 
 SHAPES = (  # B, H, T, M and the width D = V of heads
     (100, 4, 64, 32, 32),

@@ -11,10 +11,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.together import MODELS, MOMENT, OPTIM, batches, members
-from sgpa.compiled import Compiled
+from sgpa.inference.serve import serve
 from sgpa.methods import McDropout, Method, Mle, Sgpa
 from sgpa.models import SgpaConfig
-from sgpa.serving import serve
+from sgpa.training.steps.compiled import Compiled
 
 RUNS, PREDICTED = 10, 200
 

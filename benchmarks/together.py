@@ -13,13 +13,13 @@ from dataclasses import replace
 
 import torch
 
+from sgpa.core.inputs import Batch
 from sgpa.data import Dataset
+from sgpa.gp.objective import Progress
 from sgpa.methods import Method, Mle, Sgpa
 from sgpa.models import DotProductConfig, ModelConfig, PatchConfig, SgpaConfig
-from sgpa.objectives import Progress
-from sgpa.optim import OptimConfig
-from sgpa.stepping import Member, Moment, OneByOne, Stacked, random_state
-from sgpa.types import Batch
+from sgpa.training.optim import OptimConfig
+from sgpa.training.steps.plain import Member, Moment, OneByOne, Stacked, random_state
 
 MODELS = {
     "digits": (

@@ -5,57 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sgpa import linalg
+from sgpa.core.errors import ConfigError, NumericalError
 from sgpa.data import Dataset
-from sgpa.errors import ConfigError, NumericalError
-from sgpa.logs import read_log
+from sgpa.gp import linalg
 from sgpa.methods import Mle, Sgpa
-from sgpa.models import DotProductConfig, ModelConfig, PatchConfig, SgpaConfig, TokenConfig
-from sgpa.optim import OptimConfig
-from sgpa.stepping import Stacked
-from sgpa.training import Trainer, train_together
-
-CONFIG = ModelConfig(
-    embedding=PatchConfig(image_size=4, channels=1, patch_size=2), depth=2, heads=2, width=8, outputs=3
-)
-OPTIM = OptimConfig(epochs=4, batch_size=8, lr=5e-3, select_every=2)
-SGPA = Sgpa(attention=SgpaConfig(num_global=3))
-METHODS = {
-    "kernel-mle": Mle(),
-    "sdp-mle": Mle(attention=DotProductConfig()),
-    "sgpa": SGPA,
-    "cheng-boots": Sgpa(attention=SgpaConfig(form="cheng-boots", num_global=3)),
-    "standard": Sgpa(attention=SgpaConfig(form="standard")),
-    "joint": Sgpa(attention=SgpaConfig(num_global=3, joint=True)),
-    "paths": Sgpa(attention=SgpaConfig(num_global=3, paths=True)),
-    "two samples": replace(SGPA, samples=2),
-}
-
-
-def blobs(n, seed):
-    generator = torch.Generator().manual_seed(seed)
-    y = torch.arange(n) % 3
-    x = torch.randn(n, 1, 4, 4, generator=generator) + 2.0 * (y - 1).view(-1, 1, 1, 1)
-    return Dataset(x, y)
-
-
-def trainers(method=SGPA, seeds=(0, 1, 5), directory=None, optim=OPTIM, **options):
-    defaults = {"config": CONFIG, "train": blobs(30, 0), "validation": blobs(30, 1)}
-    return [
-        Trainer(
-            method=method,
-            optim=optim,
-            seed=seed,
-            directory=None if directory is None else directory / str(seed),
-            **(defaults | options),
-        )
-        for seed in seeds
-    ]
-
-
-def assert_close(model, other, atol=2e-5):
-    for (name, a), b in zip(model.state_dict().items(), other.state_dict().values(), strict=True):
-        assert torch.allclose(a, b, atol=atol, rtol=1e-4), f"{name}: {(a - b).abs().max():.2g} apart"
+from sgpa.models import TokenConfig
+from sgpa.training.logs import read_log
+from sgpa.training.steps.plain import Stacked
+from sgpa.training.trainer import train_together
+from support.training_runs import CONFIG, METHODS, OPTIM, Stop, assert_close, stop_at, trainers
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -92,21 +50,9 @@ def test_parts_of_a_step_are_in_every_log(tmp_path):
                 assert x[key] == pytest.approx(y[key], rel=1e-4)
 
 
-class Stop(Exception):
-    pass
-
-
-def stop_at(epoch):
-    def report(line):
-        if line["epoch"] == epoch:
-            raise Stop
-
-    return report
-
-
 @pytest.mark.parametrize("epoch", [1, 2, 3])
 def test_a_cohort_that_was_stopped_goes_on_together_or_alone(tmp_path, monkeypatch, epoch):
-    monkeypatch.setattr("sgpa.training.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("sgpa.training.trainer.CHECKPOINT_SECONDS", 0.0)
     whole = train_together(trainers())
     cut = trainers(directory=tmp_path)
     cut[1].report = stop_at(epoch)  # the first has saved its epoch by then, the third has not

@@ -13,12 +13,12 @@ WHERE = {  # names are imported when they are asked for, so that the command lin
         "OrthogonalSgpa",
         "StandardSgpa",
     ),
-    "sgpa.errors": ("CheckpointError", "ConfigError", "InputError", "NumericalError", "SgpaError"),
-    "sgpa.fitting": ("fit",),
-    "sgpa.kernels": ("ArdRbfKernel", "ExponentialKernel"),
+    "sgpa.core.errors": ("CheckpointError", "ConfigError", "InputError", "NumericalError", "SgpaError"),
+    "sgpa.training.fit": ("fit",),
+    "sgpa.gp.kernels": ("ArdRbfKernel", "ExponentialKernel"),
     "sgpa.models": ("GraphConfig", "ModelConfig", "PatchConfig", "TokenConfig", "Transformer", "load"),
-    "sgpa.serving": ("serve",),
-    "sgpa.types": ("Classification", "Regression"),
+    "sgpa.inference.serve": ("serve",),
+    "sgpa.core.types": ("Classification", "Regression"),
 }
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
         OrthogonalSgpa,
         StandardSgpa,
     )
-    from sgpa.errors import CheckpointError, ConfigError, InputError, NumericalError, SgpaError
-    from sgpa.fitting import fit
-    from sgpa.kernels import ArdRbfKernel, ExponentialKernel
+    from sgpa.core.errors import CheckpointError, ConfigError, InputError, NumericalError, SgpaError
+    from sgpa.core.types import Classification, Regression
+    from sgpa.gp.kernels import ArdRbfKernel, ExponentialKernel
+    from sgpa.inference.serve import serve
     from sgpa.models import GraphConfig, ModelConfig, PatchConfig, TokenConfig, Transformer, load
-    from sgpa.serving import serve
-    from sgpa.types import Classification, Regression
+    from sgpa.training.fit import fit
 else:
 
     def __getattr__(name: str) -> object:

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from sgpa.cli import main
+from sgpa.cli.app import main
 
 if os.environ.get("RANK", "0") != "0":  # of several processes the first tells; all may complain
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from sgpa.kernels import ArdRbfKernel, ExponentialKernel, Kernel
+from sgpa.gp.kernels import ArdRbfKernel, ExponentialKernel, Kernel
 
 
 @dataclass(frozen=True)

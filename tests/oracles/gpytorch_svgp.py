@@ -5,7 +5,7 @@ from gpytorch.variational import CholeskyVariationalDistribution, UnwhitenedVari
 from torch import Tensor, linalg
 
 from oracles.dense import Inducing, Svgp
-from sgpa.kernels import ArdRbfKernel, Kernel
+from sgpa.gp.kernels import ArdRbfKernel, Kernel
 
 
 class Exponential(gpytorch.kernels.Kernel):

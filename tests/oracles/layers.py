@@ -19,9 +19,9 @@ from sgpa.attention import (
     StandardSgpa,
 )
 from sgpa.attention.sampled import SampledAttention
-from sgpa.kernels import ArdRbfKernel, ExponentialKernel, Kernel
-from sgpa.linalg import JITTERS
-from sgpa.posteriors import covariance
+from sgpa.gp.kernels import ArdRbfKernel, ExponentialKernel, Kernel
+from sgpa.gp.linalg import JITTERS
+from sgpa.gp.posteriors import covariance
 
 E, H, D, T, M = 8, 2, 4, 5, 3
 KERNELS = [ArdRbfKernel, ExponentialKernel]

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sgpa.errors import InputError, check_fields
-from sgpa.linalg import full_precision, recording, require_finite
-from sgpa.noise import Dropout
-from sgpa.types import AttentionOutput, Kl, Posterior
+from sgpa.core.errors import InputError, check_fields
+from sgpa.core.noise import Dropout
+from sgpa.core.precision import full_precision, recording, require_finite
+from sgpa.core.types import AttentionOutput, Kl, Posterior
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from sgpa.attention.base import Attention, Moments
-from sgpa.types import Kl
+from sgpa.core.types import Kl
 
 
 class DotProductAttention(Attention):

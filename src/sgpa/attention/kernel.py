@@ -5,10 +5,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from sgpa.attention.base import Attention, Moments
-from sgpa.errors import ConfigError, InputError
-from sgpa.fused import TRITON, WIDTH, apart, fused_attend
-from sgpa.kernels import ArdRbfKernel, ExponentialKernel, Kernel
-from sgpa.types import Kl
+from sgpa.core.errors import ConfigError, InputError
+from sgpa.core.types import Kl
+from sgpa.gp.fused import TRITON, WIDTH, apart, fused_attend
+from sgpa.gp.kernels import ArdRbfKernel, ExponentialKernel, Kernel
 
 RBF = {ArdRbfKernel: True, ExponentialKernel: False}  # what the fast paths call the kernels they know
 
@@ -122,7 +122,7 @@ class KernelAttention(KernelProjections):
     """K_qk v for each head: no softmax, no normalisation over keys.
 
     >>> import torch
-    >>> from sgpa.kernels import ArdRbfKernel
+    >>> from sgpa.gp.kernels import ArdRbfKernel
     >>> KernelAttention(8, 2, ArdRbfKernel(2, 4))(torch.randn(3, 5, 8)).value.shape
     torch.Size([3, 5, 8])
     """

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sgpa.attention.base import Moments
 from sgpa.attention.kernel import KernelProjections
-from sgpa.posteriors import sample_jointly, sample_marginals
+from sgpa.gp.posteriors import sample_jointly, sample_marginals
 
 
 class SampledAttention(KernelProjections):

@@ -5,11 +5,11 @@ from torch import Tensor, nn
 
 from sgpa.attention.base import Moments
 from sgpa.attention.sampled import SampledAttention
-from sgpa.errors import InputError, check_fields
-from sgpa.kernels import Kernel
-from sgpa.linalg import cholesky, triangular_inverse
-from sgpa.posteriors import standard_kl, standard_posterior, whiten
-from sgpa.types import Kl
+from sgpa.core.errors import InputError, check_fields
+from sgpa.core.types import Kl
+from sgpa.gp.kernels import Kernel
+from sgpa.gp.linalg import cholesky, triangular_inverse
+from sgpa.gp.posteriors import standard_kl, standard_posterior, whiten
 
 
 class StandardSgpa(SampledAttention):
@@ -20,7 +20,7 @@ class StandardSgpa(SampledAttention):
     `max_tokens`. With tied projections the covariance is S itself, since K_qk K_kk^-1 = I. There is no
     global part, so the KL is all amortised.
 
-    >>> from sgpa.kernels import ArdRbfKernel
+    >>> from sgpa.gp.kernels import ArdRbfKernel
     >>> StandardSgpa(8, 2, ArdRbfKernel(2, 4), max_tokens=5)(torch.randn(2, 5, 8)).value.shape
     torch.Size([2, 5, 8])
     """

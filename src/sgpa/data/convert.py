@@ -20,9 +20,9 @@ from PIL import Image
 from scipy.io import loadmat
 from scipy.io.matlab import MatReadError
 
+from sgpa.core.errors import InputError
 from sgpa.data.fetch import Progress
-from sgpa.data.folder import list_images, read_images
-from sgpa.errors import InputError
+from sgpa.data.images.folder import list_images, read_images
 
 Pixels = NDArray[np.uint8]  # [N, h, w, 3]
 Tables = Iterator[tuple[str, pa.Table]]  # split and its rows

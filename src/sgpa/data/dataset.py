@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from sgpa.errors import InputError
-from sgpa.types import Batch, Inputs
+from sgpa.core.errors import InputError
+from sgpa.core.inputs import Batch, Inputs
 
 Augment = Callable[[Inputs, torch.Generator], Inputs]  # a batch of inputs and the source of randomness
 BUCKET = 50  # batches whose rows are sorted by length together

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from sgpa.errors import InputError
+from sgpa.core.errors import InputError
 
 Progress = Callable[[int, int], None]  # bytes or rows done, and in all (0 where that is unknown)
 CHUNK = 1 << 18

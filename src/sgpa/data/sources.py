@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sgpa.core.errors import CheckpointError, InputError
+from sgpa.core.files import read_json, write_json
 from sgpa.data import convert, fetch
-from sgpa.errors import CheckpointError, InputError
-from sgpa.files import read_json, write_json
 
 MANIFEST = "manifest.json"  # written last: what was prepared, from what, with checksums
 SUMS = "SHA256SUMS"  # lines of `<sha256>  <name>/<file>`, in the data dir

@@ -1,9 +1,10 @@
 """Methods, each a small object behind one contract."""
 
-from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Predictor, Tensors
-from sgpa.methods.dropout import DropoutPredictor, McDropout
+from sgpa.core.types import Predictor
+from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors
 from sgpa.methods.ensemble import Ensemble, deep_ensemble, sgpa_ensemble
 from sgpa.methods.laplace import KfacLaplace
+from sgpa.methods.mc_dropout import DropoutPredictor, McDropout
 from sgpa.methods.mfvi import Mfvi
 from sgpa.methods.mle import Mle
 from sgpa.methods.samples import SampledPredictor, with_samples

@@ -6,20 +6,14 @@ from typing import Protocol
 
 from torch import Tensor
 
+from sgpa.core.inputs import Batch
+from sgpa.core.types import Loss, Predictor
 from sgpa.data import Dataset
+from sgpa.gp.objective import Progress
 from sgpa.models import ModelConfig, Transformer
-from sgpa.objectives import Progress
-from sgpa.types import Batch, Inputs, Loss, Prediction
 
 Tensors = Mapping[str, Tensor]
 NOTHING: Tensors = {}
-
-
-class Predictor(Protocol):
-    """Anything that predicts with uncertainty."""
-
-    def predict(self, inputs: Inputs) -> Prediction:
-        """Predictions for all rows of `inputs`."""
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,18 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from sgpa.core.errors import InputError, check_fields
+from sgpa.core.inputs import Inputs
+from sgpa.core.types import Classification, Prediction, Predictor, Regression
 from sgpa.data import Dataset
-from sgpa.errors import InputError, check_fields
-from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Predictor, Tensors
+from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors
 from sgpa.methods.mle import Mle
 from sgpa.methods.posthoc import check_calibrated
 from sgpa.methods.sgpa import Sgpa
 from sgpa.methods.temperature import best_temperature
-from sgpa.metrics import TINY
 from sgpa.models import Transformer
-from sgpa.types import Classification, Inputs, Prediction, Regression
+
+TINY = float(torch.finfo(torch.float32).tiny)  # what a probability of zero counts as
 
 
 @dataclass(frozen=True, kw_only=True)

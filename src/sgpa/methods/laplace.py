@@ -9,13 +9,14 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor, nn
 
-from sgpa.errors import ConfigError, InputError, check_fields
-from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Predictor, Tensors
+from sgpa.core.errors import ConfigError, InputError, check_fields
+from sgpa.core.inputs import Inputs
+from sgpa.core.types import Classification, Predictor
+from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors
 from sgpa.methods.mle import Mle
 from sgpa.methods.posthoc import check_calibrated, check_classifier, check_finite, plain_base
 from sgpa.models import Transformer
 from sgpa.models.modes import evaluating
-from sgpa.types import Classification, Inputs
 
 PRIORS = ("marginal-likelihood", "validation")
 PREDICTIVES = ("probit", "monte-carlo")

@@ -4,12 +4,13 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from sgpa.errors import check_fields
+from sgpa.core.errors import check_fields
+from sgpa.core.inputs import Batch
+from sgpa.core.types import Loss
+from sgpa.gp.objective import WEIGHTS, KlWeights, Progress, Weight, is_weight, negative_elbo
 from sgpa.methods.base import Method
 from sgpa.models import DotProductConfig, KernelAttentionConfig, MeanFieldConfig, ModelConfig, Transformer
 from sgpa.models.bayesian import bayesian_maps
-from sgpa.objectives import WEIGHTS, KlWeights, Progress, Weight, is_weight, negative_elbo
-from sgpa.types import Batch, Loss
 
 
 @dataclass(frozen=True, kw_only=True)

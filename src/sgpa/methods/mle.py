@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, field, replace
 
+from sgpa.core.inputs import Batch
+from sgpa.core.types import Loss
+from sgpa.gp.objective import Progress, negative_elbo
 from sgpa.methods.base import Method
 from sgpa.models import DotProductConfig, KernelAttentionConfig, ModelConfig, Transformer
-from sgpa.objectives import Progress, negative_elbo
-from sgpa.types import Batch, Loss
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from sgpa.errors import Check, InputError
-from sgpa.likelihoods import CategoricalLikelihood
+from sgpa.core.errors import Check, InputError
+from sgpa.gp.likelihoods import CategoricalLikelihood
 from sgpa.methods.base import Method, Tensors
 from sgpa.models import Transformer
 

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, replace
 
-from sgpa.errors import InputError
-from sgpa.methods.base import Predictor
-from sgpa.methods.dropout import DropoutPredictor
+from sgpa.core.errors import InputError
+from sgpa.core.inputs import Inputs
+from sgpa.core.types import Prediction, Predictor
 from sgpa.methods.ensemble import EnsemblePredictor
+from sgpa.methods.mc_dropout import DropoutPredictor
 from sgpa.models import Transformer
-from sgpa.models.means import check_sampled
+from sgpa.models.linearised import check_sampled
 from sgpa.models.modes import evaluating
-from sgpa.types import Inputs, Prediction
 
 
 @dataclass(frozen=True)

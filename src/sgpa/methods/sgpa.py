@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 
-from sgpa.errors import check_fields
-from sgpa.methods.base import NOTHING, Method, Predictor, Tensors
-from sgpa.methods.dropout import DropoutPredictor
+from sgpa.core.errors import check_fields
+from sgpa.core.inputs import Batch
+from sgpa.core.types import Loss, Predictor
+from sgpa.gp.objective import KlWeights, Progress, negative_elbo
+from sgpa.methods.base import NOTHING, Method, Tensors
+from sgpa.methods.mc_dropout import DropoutPredictor
 from sgpa.models import ModelConfig, SgpaConfig, Transformer
-from sgpa.objectives import KlWeights, Progress, negative_elbo
-from sgpa.types import Batch, Loss
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sgpa.errors import InputError, NumericalError, check_fields
-from sgpa.methods.base import NOTHING, Calibration, Method, Predictor, Tensors
+from sgpa.core.errors import InputError, NumericalError, check_fields
+from sgpa.core.inputs import Batch, Inputs
+from sgpa.core.types import Loss, Prediction, Predictor
+from sgpa.gp.objective import Progress, negative_elbo
+from sgpa.methods.base import NOTHING, Calibration, Method, Tensors
 from sgpa.models import (
     DotProductConfig,
     KernelAttentionConfig,
@@ -21,8 +24,6 @@ from sgpa.models import (
 )
 from sgpa.models.modes import evaluating
 from sgpa.models.random_features import RandomFeatureHead
-from sgpa.objectives import Progress, negative_elbo
-from sgpa.types import Batch, Inputs, Loss, Prediction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from sgpa.errors import InputError, check_fields
-from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Predictor, Tensors
+from sgpa.core.errors import InputError, check_fields
+from sgpa.core.inputs import Inputs
+from sgpa.core.types import Prediction, Predictor
+from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors
 from sgpa.methods.mle import Mle
 from sgpa.methods.posthoc import check_calibrated, check_classifier, check_finite, plain_base
 from sgpa.models import Transformer
 from sgpa.models.modes import evaluating
-from sgpa.types import Inputs, Prediction
 
 BOUND = 20.0  # temperatures are between 1 / BOUND and BOUND
 STARTS = (0.0, -0.25, 0.25, -0.5, 0.5, -0.75, 0.75, -0.95, 0.95)  # log T / log BOUND; T = 1 comes first

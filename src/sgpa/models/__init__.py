@@ -1,6 +1,5 @@
 """Transformers for images, texts and graphs, described by frozen configs."""
 
-from sgpa.models.blocks import Layer
 from sgpa.models.config import (
     DotProductConfig,
     GraphConfig,
@@ -19,6 +18,7 @@ from sgpa.models.config import (
     from_json,
     to_json,
 )
+from sgpa.models.layer import Layer
 from sgpa.models.transformer import States, Transformer
 
 load = Transformer.from_pretrained

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from sgpa import noise
+from sgpa.core import noise
 
 
 class BayesianLinear(nn.Linear):

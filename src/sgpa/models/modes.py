@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from sgpa.noise import Dropout
+from sgpa.core.noise import Dropout
 
 
 @contextmanager

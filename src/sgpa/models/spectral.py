@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from sgpa.linalg import full_precision
+from sgpa.core.precision import full_precision
 
 
 class SpectralLinear(nn.Linear):

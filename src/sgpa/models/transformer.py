@@ -10,21 +10,23 @@ from torch import Tensor, nn
 from sgpa.attention import DecoupledSgpa, GlobalState, global_states
 from sgpa.attention.base import mask_tokens
 from sgpa.attention.sampled import SampledAttention
-from sgpa.errors import InputError
-from sgpa.likelihoods import LIKELIHOODS
-from sgpa.linalg import full_precision
-from sgpa.models import pretrained
+from sgpa.core.errors import InputError
+from sgpa.core.files import load_exactly
+from sgpa.core.inputs import Inputs
+from sgpa.core.noise import Dropout, dropping
+from sgpa.core.precision import full_precision
+from sgpa.core.types import AttentionOutput, Kl, ModelOutput, Prediction
+from sgpa.gp.likelihoods import LIKELIHOODS
+from sgpa.models import saving
 from sgpa.models.bayesian import bayesian_maps, drawing
-from sgpa.models.blocks import Layer, Mlp, NoDropout, features_of
 from sgpa.models.config import GraphConfig, ModelConfig, PatchConfig, TokenConfig, WordsConfig
-from sgpa.models.graph import GraphEmbedding
-from sgpa.models.means import output_moments
+from sgpa.models.embeddings.graphs import GraphEmbedding
+from sgpa.models.embeddings.patches import PatchEmbedding
+from sgpa.models.embeddings.tokens import TokenEmbedding
+from sgpa.models.embeddings.words import WordEmbedding
+from sgpa.models.layer import Layer, Mlp, NoDropout, features_of
+from sgpa.models.linearised import output_moments
 from sgpa.models.modes import evaluating
-from sgpa.models.text import TokenEmbedding
-from sgpa.models.vision import PatchEmbedding
-from sgpa.models.words import WordEmbedding
-from sgpa.noise import Dropout, dropping
-from sgpa.types import AttentionOutput, Inputs, Kl, ModelOutput, Prediction
 
 States = tuple[GlobalState | None, ...]
 
@@ -265,12 +267,12 @@ class Transformer(nn.Module):
 
     def save_pretrained(self, directory: str | Path) -> Path:
         """Write config.json and model.safetensors, all or nothing."""
-        return pretrained.save(self.config, self.state_dict(), Path(directory))
+        return saving.save(self.config, self.state_dict(), Path(directory))
 
     @classmethod
     def from_pretrained(cls, directory: str | Path) -> "Transformer":
         """The model that `save_pretrained` wrote, in evaluation mode."""
-        config, weights = pretrained.load(Path(directory))
+        config, weights = saving.load(Path(directory))
         model = cls(config)
-        pretrained.fill(model, weights, Path(directory))
+        load_exactly(model, weights, Path(directory))
         return model.eval()

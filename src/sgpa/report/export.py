@@ -4,7 +4,6 @@ import csv
 import io
 from collections.abc import Iterable
 
-from sgpa.report.blocks import Material, notes
 from sgpa.report.names import (
     CLEAN,
     DETECTION,
@@ -18,6 +17,7 @@ from sgpa.report.names import (
     task_name,
 )
 from sgpa.report.render import to_markdown
+from sgpa.report.sections.blocks import Material, notes
 from sgpa.report.tables import Column, Record, Table, columns_of, evaluation_table, make_table
 
 COLUMNS = (

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sgpa.errors import InputError
+from sgpa.core.errors import InputError
 from sgpa.report.tables import tasks
 
 CELL = ("dataset", "augmentation", "attention", "method", "seed")

@@ -8,20 +8,20 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from sgpa.report import inside, sections
-from sgpa.report.bars import metric_bars
-from sgpa.report.blocks import Material, Plot, Section, Titled
 from sgpa.report.export import markdown_tables, results_csv
-from sgpa.report.findings import Finding, findings, standing, verdict
-from sgpa.report.glossary import glossary
+from sgpa.report.figures.bars import metric_bars
+from sgpa.report.figures.style import looks, save
+from sgpa.report.figures.svg import Inlined, inline
 from sgpa.report.merge import check, timings
 from sgpa.report.names import Task, key_order, task_name, task_of
-from sgpa.report.overview import best_where, overall
 from sgpa.report.provenance import command, facts, recipe
-from sgpa.report.ranking import rank_table
 from sgpa.report.render import Grid, to_html, to_markdown
-from sgpa.report.style import looks, save
-from sgpa.report.svg import Inlined, inline
+from sgpa.report.sections import inside, sections
+from sgpa.report.sections.blocks import Material, Plot, Section, Titled
+from sgpa.report.sections.findings import Finding, findings, standing, verdict
+from sgpa.report.sections.glossary import glossary
+from sgpa.report.sections.overview import best_where, overall
+from sgpa.report.sections.ranking import rank_table
 from sgpa.report.tables import Table, aggregate, tasks
 
 SECTIONS = (

@@ -39,7 +39,7 @@ Measured = tuple[Task, str, str, str, str, str]  # task, evaluation, shift, atte
 @lru_cache(maxsize=1)
 def published() -> dict[Measured, Published]:
     """All printed values by what they measure. The ± of one ensemble is printed as 0 and means nothing."""
-    text = (files("sgpa") / "recipes" / "paper_results.csv").read_text(encoding="utf-8")
+    text = (files("sgpa") / "report" / "paper_results.csv").read_text(encoding="utf-8")
     found = {}
     for row in csv.DictReader(text.splitlines()):
         bare = not row["error"] or is_ensemble(row["method"])

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sgpa.errors import InputError
+from sgpa.core.errors import InputError
 from sgpa.report.names import Key, Task, key_order, metric, metric_order, sentence_case, shift_name, task_of
 
 Record = Mapping[str, Any]

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sgpa.core.errors import InputError
 from sgpa.data.corruptions import blur, digital, noise, spatter, weather
 from sgpa.data.corruptions.draws import Draws, chunks
 from sgpa.data.corruptions.textures import frost_source
-from sgpa.errors import InputError
 
 __all__ = ["EXTRA", "NAMES", "REGENERATED", "SEVERITIES", "TYPES", "corrupt", "frost_source", "load"]
 

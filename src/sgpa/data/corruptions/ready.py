@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from sgpa.core.errors import CheckpointError
+from sgpa.core.files import digest, read_json, write_json
 from sgpa.data import corruptions as c
 from sgpa.data.sources import cache_dir, roots
-from sgpa.errors import CheckpointError
-from sgpa.files import digest, read_json, write_json
 
 NOTE = "made.json"  # which images, which random numbers
 SEED = 0

@@ -13,10 +13,10 @@ from sgpa.attention import (
     OrthogonalSgpa,
     StandardSgpa,
 )
-from sgpa.attention.places import places
-from sgpa.attention.sgpa import INDUCING_INITS
-from sgpa.errors import check_fields
-from sgpa.kernels import KERNELS, Kernel
+from sgpa.attention.decoupled import INDUCING_INITS
+from sgpa.attention.positions import places
+from sgpa.core.errors import check_fields
+from sgpa.gp.kernels import KERNELS, Kernel
 from sgpa.models.config.embedding import EmbeddingConfig
 
 FORMS = {"orthogonal": OrthogonalSgpa, "cheng-boots": ChengBootsSgpa}

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sgpa.errors import check_fields
+from sgpa.core.errors import check_fields
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from sgpa.errors import ConfigError, check_fields
-from sgpa.likelihoods import LIKELIHOODS
+from sgpa.core.errors import ConfigError, check_fields
+from sgpa.gp.likelihoods import LIKELIHOODS
 from sgpa.models.config.attention import (
     AttentionConfig,
     DotProductConfig,

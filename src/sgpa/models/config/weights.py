@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from sgpa.errors import check_fields
+from sgpa.core.errors import check_fields
 from sgpa.models.bayesian import ESTIMATORS, BayesianLinear
 from sgpa.models.random_features import RandomFeatureHead
 from sgpa.models.spectral import SpectralLinear

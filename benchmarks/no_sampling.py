@@ -1,0 +1,150 @@
+"""What a prediction without sampling (`samples=0`) is worth and what it costs, against 1, 10 and 100 samples.
+
+Usage: python -m benchmarks.no_sampling [--run runs/demo] [--seeds 3] [--strength 5] [--rows 600]
+       [--repeats 3]
+Takes the SGPA models of the demo from the folder of a run, trains those that are not there, and prints a
+Markdown table: mean ± standard error over seeds; times are medians of predictions taking turns in this run.
+"""
+
+import argparse
+import math
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sgpa.core.inputs import Inputs
+from sgpa.core.types import Classification
+from sgpa.data import Dataset
+from sgpa.data.images import digits
+from sgpa.evaluation.evaluate import classification_metrics, detection
+from sgpa.experiments.recipes import plan
+from sgpa.experiments.runner import Place, train
+from sgpa.experiments.timing import medians
+from sgpa.models import Transformer
+from sgpa.models.linearised import output_moments
+
+Contender = Callable[[Transformer, Inputs], Classification]
+TIMED = 200  # rows of a timed prediction
+
+
+def samples(count: int) -> Contender:
+    """So many samples."""
+
+    def predict(model: Transformer, inputs: Inputs) -> Classification:
+        found = model.predict(inputs, samples=count)
+        assert isinstance(found, Classification)
+        return found
+
+    return predict
+
+
+def last_layer(model: Transformer, inputs: Inputs) -> Classification:
+    """The noise of the last layer only; the layers before it count by their means."""
+    with torch.no_grad():
+        states = model.global_state()
+        parts = [
+            output_moments(model, inputs[i : i + 256], states, layers=1) for i in range(0, len(inputs), 256)
+        ]
+        found = model.likelihood.predict_normal(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    assert isinstance(found, Classification)
+    return found
+
+
+def probit(model: Transformer, inputs: Inputs) -> Classification:
+    """softmax(f_k / √(1 + π Σ_kk / 8)) without the common shift of all outputs, which changes nothing."""
+    f, Sigma = model.moments(inputs)
+    P = torch.eye(f.shape[-1]) - 1 / f.shape[-1]
+    variance = (P @ Sigma @ P).diagonal(dim1=-2, dim2=-1)
+    p = ((f @ P) / (1 + math.pi / 8 * variance).sqrt()).softmax(-1)
+    return Classification(p, torch.special.entr(p).sum(-1))
+
+
+CONTENDERS: dict[str, Contender] = {
+    "0": samples(0),
+    "0, probit formula instead of points": probit,
+    "0, noise of the last layer only": last_layer,
+    "1": samples(1),
+    "10": samples(10),
+    "100": samples(100),
+}
+COLUMNS = {
+    "accuracy (%)": ("clean", "accuracy", 100, 2),
+    "NLL": ("clean", "nll", 1, 3),
+    "ECE": ("clean", "ece", 1, 3),
+    "noise: accuracy (%)": ("noise", "accuracy", 100, 2),
+    "noise: NLL": ("noise", "nll", 1, 3),
+    "noise: ECE": ("noise", "ece", 1, 3),
+    "rotation: accuracy (%)": ("rotation", "accuracy", 100, 2),
+    "rotation: NLL": ("rotation", "nll", 1, 3),
+    "rotation: ECE": ("rotation", "ece", 1, 3),
+    "photo patches: AUROC": ("outside", "auroc", 1, 3),
+}
+
+
+def models(directory: Path, seeds: int) -> list[Transformer]:
+    """The demo's SGPA models; finished ones are read."""
+    claimed = (directory / "recipe.json").exists()
+    place = Place.at(directory) if claimed else Place.of("digits", directory)
+    place.claim()
+    row, wanted = plan(place.recipe, "sgpa"), list(range(seeds))
+    train(place, row, 0, wanted)
+    return [model.eval() for model in train(place, row, 1, wanted)]
+
+
+def measure(
+    predict: Contender, model: Transformer, sets: dict[str, Dataset], outside: Tensor
+) -> dict[str, float]:
+    """Every number of one model, by `set metric`."""
+    found = {name: predict(model, data.inputs) for name, data in sets.items()}
+    values = {}
+    for name, data in sets.items():
+        p, entropy = found[name].probabilities.double().numpy(), found[name].entropy.numpy()
+        metrics = classification_metrics(p, data.targets.numpy(), entropy)
+        values |= {f"{name} {metric}": value for metric, value in metrics.items()}
+    return values | {"outside auroc": detection(found["clean"], predict(model, outside))["auroc"]}
+
+
+def cell(values: list[float], scale: int, digits: int) -> str:
+    """Mean ± standard error."""
+    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return f"{scale * statistics.mean(values):.{digits}f} ± {scale * error:.{digits}f}"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", type=Path, default=Path("runs/demo"))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--strength", type=int, default=5)
+    parser.add_argument("--rows", type=int, help="the first rows of every test set, for a quick look")
+    parser.add_argument("--repeats", type=int, default=3)
+    args = parser.parse_args()
+    found, test = models(args.run, args.seeds), digits.load().test[: args.rows]
+    sets = {
+        "clean": test,
+        "noise": digits.noisy(test, args.strength),
+        "rotation": digits.rotated(test, args.strength),
+    }
+    outside, rows = digits.photo_patches()[: args.rows], test.inputs[:TIMED]
+    jobs = {name: lambda predict=predict: predict(found[0], rows) for name, predict in CONTENDERS.items()}
+    seconds = medians(jobs, args.repeats)
+    print(
+        f"digits model, {len(found)} seeds, {len(test)} rows, shifts of strength {args.strength}, "
+        f"{torch.get_num_threads()} CPU threads, torch {torch.__version__}\n"
+    )
+    print(f"| samples | {' | '.join(COLUMNS)} | ms per row | of ten samples' time |")
+    print("|---|" + "--:|" * (len(COLUMNS) + 2))
+    for name, predict in CONTENDERS.items():
+        values = [measure(predict, model, sets, outside) for model in found]
+        cells = [cell([v[f"{of} {m}"] for v in values], scale, n) for of, m, scale, n in COLUMNS.values()]
+        ratio = seconds[name] / seconds["10"]
+        print(
+            f"| {name} | {' | '.join(cells)} | {1e3 * seconds[name] / TIMED:.3f} | {ratio:.2f} |", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()

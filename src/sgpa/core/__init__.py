@@ -1,0 +1,1 @@
+"""What every room needs: types, inputs, errors, files, configs, random numbers, devices."""

@@ -1,0 +1,105 @@
+"""Files that are either there whole or not there at all."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from sgpa.core.errors import CheckpointError, InputError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON atomically; NaN and infinity become null, which every reader understands."""
+    write_text(path, json.dumps(_plain(data), indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON, with an error that names the file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} does not exist") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} is not valid JSON ({error}); it was damaged or cut short") from None
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Any = None) -> None:
+    """Write named tensors and a JSON note into one safetensors file, atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(flat, temporary, metadata={"note": json.dumps(note)})
+    os.replace(temporary, path)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
+    """The tensors and the note that `write_tensors` wrote. Nothing is unpickled."""
+    if not path.exists():
+        raise CheckpointError(f"{path} does not exist")
+    try:
+        with safe_open(path, framework="pt") as file:
+            note = json.loads((file.metadata() or {}).get("note", "null"))
+            return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error}); it was damaged or cut short") from None
+
+
+def make_first(folder: Path, advice: str) -> None:
+    """The folder for something that takes long: where it cannot be made, that is said before the work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be made ({error.strerror}); {advice}") from None
+
+
+def digest(x: Tensor) -> str:
+    """Names a tensor by its bytes; a sum would depend on the number of threads."""
+    return hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
+
+
+def _plain(data: Any) -> Any:
+    if isinstance(data, float):
+        return data if data == data and abs(data) != float("inf") else None  # noqa: PLR0124 (NaN)
+    if isinstance(data, Mapping):
+        return {str(key): _plain(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_plain(value) for value in data]
+    return data
+
+
+def copy_all(pairs: list[tuple[Path, Path]], folder: Path) -> None:
+    """Copy files into a folder that is new, or nothing."""
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} is not empty; name a new folder")
+    for source, target in pairs:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+
+
+def load_exactly(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
+    """Load weights that must fit exactly."""
+    expected = {name: tuple(p.shape) for name, p in model.state_dict().items()}
+    found = {name: tuple(w.shape) for name, w in weights.items()}
+    wrong = sorted(n for n in expected.keys() | found.keys() if expected.get(n) != found.get(n))
+    if wrong:
+        name = wrong[0]
+        raise CheckpointError(
+            f"{source}: {len(wrong)} weights do not fit the config; the first is {name}: "
+            f"expected {expected.get(name, 'none')}, found {found.get(name, 'none')}"
+        )
+    model.load_state_dict(dict(weights))

@@ -1,0 +1,1 @@
+"""Molecules as graphs whose nodes and edges are tokens."""

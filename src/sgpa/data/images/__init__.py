@@ -1,0 +1,1 @@
+"""Image data sets as uint8 tensors."""

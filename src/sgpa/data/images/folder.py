@@ -1,0 +1,113 @@
+"""A user's own images: a folder with one sub-folder per class."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+from sgpa.core.errors import InputError
+from sgpa.data.fetch import Progress
+
+NOT_IMAGES = frozenset({"thumbs.db", "desktop.ini"})  # what file managers leave behind
+CHUNK = 256  # images decoded between two reports of progress
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Files of a folder of images: classes in alphabetical order, files of a class by their paths."""
+
+    files: list[Path]
+    labels: list[int]
+    classes: list[str]
+
+
+def image_folder(directory: Path | str, size: int = 32) -> tuple[Tensor, Tensor, list[str]]:
+    """Images [N, 3, size, size] as uint8, labels [N] and class names; labels index the names.
+
+    Any format Pillow reads. Images are turned as their EXIF data say, cut to the centred square and resized;
+    grey ones get three equal channels, transparent ones a white ground. Hidden files are ignored.
+
+    >>> images, labels, classes = image_folder("photos", size=32)  # photos/cat/1.jpg, photos/dog/a.png, ...
+    """
+    if size < 1:
+        raise InputError(f"size={size} (allowed: 1 or more)")
+    listed = list_images(Path(directory))
+    pixels = torch.from_numpy(read_images(listed.files, size))  # [N, size, size, 3]
+    return pixels.permute(0, 3, 1, 2).contiguous(), torch.tensor(listed.labels), listed.classes
+
+
+def list_images(directory: Path) -> Listing:
+    """Every file that is not hidden, class by class; at any depth below the class's folder."""
+    if not directory.is_dir():
+        raise InputError(f"{directory} is not a folder; name one that has a sub-folder of images per class")
+    folders = sorted(f for f in directory.iterdir() if f.is_dir() and not f.name.startswith("."))
+    if not folders:
+        raise InputError(
+            f"{directory} has no class folders; put the images of each class into a sub-folder of it"
+        )
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, folder in enumerate(folders):
+        inside = files_below(folder)
+        if not inside:
+            raise InputError(f"class folder {folder} has no image; add some or delete the folder")
+        files += inside
+        labels += [label] * len(inside)
+    return Listing(files, labels, [folder.name for folder in folders])
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Files at any depth, by their paths, without hidden ones and what file managers leave behind."""
+    return sorted(f for f in folder.rglob("*") if f.is_file() and _shown(f.relative_to(folder)))
+
+
+def read_images(files: Sequence[Path], size: int, progress: Progress | None = None) -> NDArray[np.uint8]:
+    """Images as squares [N, size, size, 3]; errors name the file."""
+    pixels = np.empty((len(files), size, size, 3), np.uint8)
+    with ThreadPoolExecutor() as pool:
+        for start in range(0, len(files), CHUNK):
+            chunk = files[start : start + CHUNK]
+            for row, image in enumerate(pool.map(lambda file: _square(file, size), chunk), start):
+                pixels[row] = image
+            if progress:
+                progress(start + len(chunk), len(files))
+    return pixels
+
+
+def _square(file: Path, size: int) -> NDArray[np.uint8]:
+    """One image, [size, size, 3]."""
+    try:
+        with Image.open(file) as image:
+            if min(image.size) < 2:
+                raise InputError(
+                    f"{file} is {image.width} x {image.height} pixels, too small to be an image; delete it"
+                )
+            colour = _colour(ImageOps.exif_transpose(image))
+            return np.asarray(ImageOps.fit(colour, (size, size), Image.Resampling.BICUBIC))
+    except InputError:
+        raise
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        reason = "no image format Pillow knows" if isinstance(error, UnidentifiedImageError) else error
+        raise InputError(f"{file} cannot be read as an image ({reason}); replace or delete it") from None
+
+
+def _colour(image: Image.Image) -> Image.Image:
+    """Three channels of eight bits, whatever they were."""
+    if image.mode == "F" or (image.mode == "I" and np.asarray(image).max() > 0xFFFF):
+        raise ValueError(f"mode {image.mode} has no range of brightness to scale from")
+    if image.mode.startswith("I"):  # sixteen bits, which Pillow would clip rather than scale
+        image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    return image.convert("RGB")
+
+
+def _shown(place: Path) -> bool:
+    return not any(part.startswith(".") for part in place.parts) and place.name.lower() not in NOT_IMAGES

@@ -1,0 +1,1 @@
+"""A bidirectional language model whose features CoLA's sentences are read with."""

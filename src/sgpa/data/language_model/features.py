@@ -1,0 +1,57 @@
+"""A language model's features of sentences, made once and kept: seeds, methods and runs share them."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sgpa.core.errors import CheckpointError
+from sgpa.core.files import digest, make_first, read_tensors, write_tensors
+from sgpa.data.language_model.model import ElmoModel
+from sgpa.data.sources import cache_dir
+from sgpa.data.texts.words import Features, Sentence
+
+TOGETHER = 1000  # sentences, of about one length
+
+
+def kept_features(model: ElmoModel, sentences: Iterable[Sentence], folder: Path | None = None) -> Features:
+    """The model's features of these sentences in half precision, from `folder` if they are there.
+
+    Without padding, which would be most of it. Files are named after weights and sentences.
+    """
+    rows = sorted({tuple(row) for row in sentences}, key=lambda row: (len(row), row))
+    path = (folder or cache_dir() / "features") / f"{_name(model, rows)}.safetensors"
+    try:
+        flat = read_tensors(path)[0]["features"]
+    except CheckpointError:
+        make_first(path.parent, "choose another cache with XDG_CACHE_HOME")
+        parts = [rows[i : i + TOGETHER] for i in range(0, len(rows), TOGETHER)]
+        flat = torch.cat([_unpadded(model, part) for part in parts])
+        write_tensors(path, {"features": flat})
+    ends = torch.tensor([len(row) for row in rows]).cumsum(0).tolist()
+    found = {row: flat[end - len(row) : end] for row, end in zip(rows, ends, strict=True)}
+    return lambda asked: torch.nn.utils.rnn.pad_sequence(
+        [found[tuple(row)] for row in asked], batch_first=True
+    )
+
+
+def _unpadded(model: ElmoModel, rows: Sequence[tuple[str, ...]]) -> Tensor:
+    """Features of all words of all sentences, one after the other: [words, L, F] float16."""
+    features = model.features(rows, dtype=torch.float16)  # [N, T, L, F]
+    lengths = torch.tensor([len(row) for row in rows])
+    return features[torch.arange(features.shape[1]) < lengths.unsqueeze(1)]
+
+
+def _name(model: ElmoModel, rows: Sequence[Sentence]) -> str:
+    weights = "".join(f"{name} {digest(w)}\n" for name, w in model.state_dict().items())
+    words = "" if model.next_word is None else " ".join(model.next_word.words)
+    text = "\n".join(" ".join(row) for row in rows)
+    everything = f"{model.config}\n{weights}{words}\n{text}"
+    return hashlib.sha256(everything.encode("utf-8", "ignore")).hexdigest()[:16]
+
+
+def language_model_dir() -> Path:
+    """Where the language model trained on IMDB's texts is kept."""
+    return cache_dir() / "language-model" / "imdb"

@@ -1,0 +1,305 @@
+"""A bidirectional language model whose layers describe words in context (ELMo, Peters et al. 2018).
+
+Words are spelled, not looked up, so any word has features. All weights are frozen where they are used;
+`training` trains them on any text, `published` reads published ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import chain
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from sgpa.core.errors import CheckpointError, ConfigError, InputError, check_fields
+from sgpa.core.files import load_exactly, read_json, read_tensors, write_json, write_tensors
+from sgpa.data.language_model.next_word import NextWord
+from sgpa.data.texts.words import CHARACTERS, NO_CHARACTER, Sentence, characters
+
+ROWS, COLUMNS = 512, 8  # multiples, on a GPU, of words and of their characters
+ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElmoConfig:
+    """Sizes of a language model. `filters` are (characters seen, how many); `cell` is the LSTM's memory.
+
+    Where `cell` is above `width`, outputs are projected down to `width`. Features are 2 `width` wide.
+    """
+
+    filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 128), (6, 128))
+    character_width: int = 16
+    max_characters: int = 50
+    activation: str = "relu"
+    highways: int = 1
+    width: int = 256
+    cell: int = 512
+    depth: int = 2
+    skip: bool = True  # layer 2 and on add their input
+    cell_clip: float | None = None
+    output_clip: float | None = None
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "filters", tuple((int(w), int(n)) for w, n in self.filters)
+        )  # JSON has lists
+        fits = bool(self.filters) and all(0 < w <= self.max_characters and n > 0 for w, n in self.filters)
+        positive = ("character_width", "width", "depth")
+        clips = ("cell_clip", "output_clip")
+        check_fields(
+            "language model",
+            [
+                ("filters", self.filters, fits, f"pairs (1..{self.max_characters}, 1 or more)"),
+                *((name, getattr(self, name), getattr(self, name) >= 1, "1 or more") for name in positive),
+                ("max_characters", self.max_characters, self.max_characters >= 3, "3 or more"),
+                ("activation", self.activation, self.activation in ACTIVATIONS, ", ".join(ACTIVATIONS)),
+                ("highways", self.highways, self.highways >= 0, "0 or more"),
+                ("cell", self.cell, self.cell >= self.width, f"width={self.width} or more"),
+                *((n, v, v is None or v > 0, "above 0, or None") for n in clips for v in [getattr(self, n)]),
+                (
+                    "output_clip",
+                    self.output_clip,
+                    self.output_clip is None or self.cell > self.width,
+                    "None where cell equals width: only projected outputs are clipped",
+                ),
+                ("dropout", self.dropout, 0 <= self.dropout < 1, "0 up to, but not, 1"),
+            ],
+        )
+
+
+class CharacterEncoder(nn.Module):
+    """A word [N, width] from its characters [N, C]: embed, convolve, max over places, highways, project."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.config = config
+        total = sum(count for _, count in config.filters)
+        self.characters = nn.Embedding(CHARACTERS, config.character_width, padding_idx=0)
+        self.filters = nn.ModuleList(nn.Conv1d(config.character_width, n, w) for w, n in config.filters)
+        self.highways = nn.ModuleList(Highway(total) for _ in range(config.highways))
+        self.project = nn.Linear(total, config.width)
+
+    def forward(self, spelled: Tensor) -> Tensor:
+        """Character ids [N, C] -> [N, width]."""
+        activation = ACTIVATIONS[self.config.activation]
+        N = len(spelled)
+        kept = self.rounded(spelled) if spelled.is_cuda else self.trimmed(spelled)
+        x = self.characters(kept).mT  # [N, K, C]
+        found = [activation(convolve(x).amax(-1)) for convolve in self.filters]  # both are monotone
+        y = torch.cat(found, -1)  # [N, filters]
+        for highway in self.highways:
+            y = highway(y)
+        return self.project(y)[:N]
+
+    def rounded(self, spelled: Tensor) -> Tensor:
+        """Words and characters in round numbers: cuDNN plans a convolution anew for every shape."""
+        return nn.functional.pad(self.trimmed(spelled, COLUMNS), (0, 0, 0, -len(spelled) % ROWS))
+
+    def trimmed(self, spelled: Tensor, multiple: int = 1) -> Tensor:
+        """Without most of the columns past the longest word.
+
+        One window of nothing but padding stays for every filter wherever there was one: maxima do not change.
+        """
+        columns = (spelled.remainder(NO_CHARACTER + 1) != 0).any(0).nonzero()  # neither filler nor "no word"
+        longest = int(columns.max()) + 1 if len(columns) else 0
+        kept = longest + max(width for width, _ in self.config.filters)
+        return spelled[:, : kept + -kept % multiple]
+
+
+class Highway(nn.Module):
+    """g relu(W x + b) + (1 - g) x with g = sigmoid(W_g x + b_g); passes most of x on at first."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.transform = nn.Linear(width, width)
+        self.gate = nn.Linear(width, width)
+        nn.init.constant_(self.gate.bias, -2.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, width] -> [N, width]."""
+        g = torch.sigmoid(self.gate(x))
+        return g * torch.relu(self.transform(x)) + (1 - g) * x
+
+
+class ClippedLstm(nn.Module):
+    """One LSTM layer, optionally with projected outputs and with cell and output clipped to ±clip.
+
+    c_t = clip(σ(f) c_(t-1) + σ(i) tanh(g)), h_t = clip(W_r (σ(o) tanh(c_t))). On a GPU and without
+    clipping the fused LSTM of torch runs; else a loop over the words, which is as fast on a CPU.
+    """
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.cell_clip, self.output_clip = config.cell_clip, config.output_clip
+        projected = config.width if config.cell > config.width else 0
+        self.lstm = nn.LSTM(config.width, config.cell, batch_first=True, proj_size=projected)
+        with torch.no_grad():
+            self.weights["bias_ih_l0"][config.cell : 2 * config.cell] += 1  # remember, until told to forget
+
+    @property
+    def weights(self) -> dict[str, nn.Parameter]:
+        """The LSTM's weights by torch's names; gates are in the order i, f, g, o."""
+        return dict(self.lstm.named_parameters())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, width] -> [B, T, width], from left to right."""
+        if x.is_cuda and self.cell_clip is None and self.output_clip is None:
+            return self.lstm(x)[0]
+        return self.stepwise(x)
+
+    def stepwise(self, x: Tensor) -> Tensor:
+        """The same computation one word at a time."""
+        w = self.weights
+        bias = w["bias_ih_l0"] + w["bias_hh_l0"]
+        inputs = nn.functional.linear(x, w["weight_ih_l0"], bias)  # [B, T, 4 cell]
+        c = x.new_zeros(len(x), self.lstm.hidden_size)
+        h = x.new_zeros(len(x), self.lstm.proj_size or self.lstm.hidden_size)
+        outputs = []
+        for gates in inputs.unbind(1):
+            i, f, g, o = (gates + h @ w["weight_hh_l0"].mT).chunk(4, -1)  # [B, cell] each
+            c = _clip(torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g), self.cell_clip)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            if self.lstm.proj_size:
+                h = _clip(h @ w["weight_hr_l0"].mT, self.output_clip)
+            outputs.append(h)
+        return torch.stack(outputs, 1)
+
+
+def _clip(x: Tensor, limit: float | None) -> Tensor:
+    return x if limit is None else x.clamp(-limit, limit)
+
+
+def reversed_rows(x: Tensor, lengths: Tensor) -> Tensor:
+    """Every row's first `lengths` [B] entries in reverse, the padding after them in place: [B, T, ...]."""
+    places = torch.arange(x.shape[1], device=x.device)  # [T]
+    mirrored = lengths.unsqueeze(1) - 1 - places  # [B, T], negative at padding
+    at = torch.where(mirrored >= 0, mirrored, places)
+    return x[torch.arange(len(x), device=x.device).unsqueeze(1), at]
+
+
+class ElmoModel(nn.Module):
+    """Forward and backward LSTMs over spelled words, and what they are trained to say of the next word.
+
+    Published models come without `next_word`.
+    """
+
+    def __init__(self, config: ElmoConfig, next_word: NextWord | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = CharacterEncoder(config)
+        self.ahead = nn.ModuleList(ClippedLstm(config) for _ in range(config.depth))
+        self.back = nn.ModuleList(ClippedLstm(config) for _ in range(config.depth))
+        self.dropout = nn.Dropout(config.dropout)
+        self.next_word = next_word
+
+    @property
+    def layers(self) -> int:
+        """Layers of features: the spelled word and one for every LSTM."""
+        return self.config.depth + 1
+
+    @property
+    def width(self) -> int:
+        """Width of the features."""
+        return 2 * self.config.width + (0 if self.next_word is None else 2)
+
+    def spell(self, spelled: Tensor, ids: Tensor) -> Tensor:
+        """Words `ids` [B, T] of a table of character ids [V, C] as vectors [B, T, width]; each word once."""
+        words, at = ids.unique(return_inverse=True)
+        return self.encoder(spelled[words].long())[at]
+
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Outputs of every LSTM, left to right and right to left, [B, T, width] each.
+
+        At word t the first depend on x_1 ... x_t only, the second on x_t ... x_n, n = `lengths` [B].
+        """
+        ahead = self._stack(self.ahead, x)
+        back = self._stack(self.back, reversed_rows(x, lengths))
+        return ahead, [reversed_rows(h, lengths) for h in back]
+
+    def _stack(self, lstms: nn.ModuleList, x: Tensor) -> list[Tensor]:
+        outputs: list[Tensor] = []
+        for lstm in lstms:
+            h = lstm(self.dropout(x))
+            x = h + x if outputs and self.config.skip else h
+            outputs.append(x)
+        return outputs
+
+    @torch.no_grad()
+    def features(
+        self, sentences: Sequence[Sentence | str], batch_size: int = 64, dtype: torch.dtype = torch.float32
+    ) -> Tensor:
+        """What the model says of every word: [B, T, layers, F], zeros after a sentence's end.
+
+        Layer 0 is the spelled word, twice; layer l is LSTM l's output from left to right beside the one from
+        right to left. A model that knows words has two more columns, alike in all layers: how much likelier
+        the word is after those before it, and before those after it, than anywhere (in nats). Every sentence
+        is read between its `<S>` and `</S>`, from a blank memory.
+        """
+        rows = [row.split() if isinstance(row, str) else list(row) for row in sentences]
+        if not rows or not all(row and all(row) for row in rows):
+            raise InputError("no sentence, or one with no or empty words; drop it or fill it in")
+        was_training = self.training
+        self.eval()
+        try:
+            out = torch.zeros(len(rows), max(map(len, rows)), self.layers, self.width, dtype=dtype)
+            order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # equals together: little padding
+            for start in range(0, len(order), batch_size):
+                batch = order[start : start + batch_size]
+                found = self._features([rows[i] for i in batch])  # [b, t, L, F]
+                out[batch, : found.shape[1]] = found.to("cpu", dtype)
+        finally:
+            self.train(was_training)
+        return out
+
+    def _features(self, rows: list[list[str]]) -> Tensor:
+        device = self.encoder.project.weight.device
+        known = {word: i for i, word in enumerate(dict.fromkeys(["", "<S>", "</S>", *chain(*rows)]))}
+        spelled = characters(list(known), self.config.max_characters).to(device)
+        spelled[0] = 0  # no word
+        lengths = torch.tensor([len(row) + 2 for row in rows], device=device)
+        ids = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
+        for i, row in enumerate(rows):
+            ids[i, : len(row) + 2] = torch.tensor([known[word] for word in ("<S>", *row, "</S>")])
+        x = self.spell(spelled, ids.to(device))  # [b, t + 2, width]
+        ahead, back = self(x, lengths)
+        gains = [] if self.next_word is None else [self._gains(self.next_word, rows, ahead[-1], back[-1])]
+        layers = [torch.cat([*pair, *gains], -1) for pair in zip([x, *ahead], [x, *back], strict=True)]
+        words = torch.arange(1, int(lengths.max()) - 1, device=device)  # without the two marks
+        real = words < lengths.unsqueeze(1) - 1  # [b, t]
+        return torch.stack(layers, 2)[:, 1:-1] * real[..., None, None]
+
+    def _gains(self, next_word: NextWord, rows: list[list[str]], ahead: Tensor, back: Tensor) -> Tensor:
+        """Of every word by the states beside it, which have not read it, 0 at marks: [b, t + 2, 2]."""
+        words = next_word.encode(rows)  # [b, t]
+        gains = [next_word.gain(h, words) for h in (ahead[:, :-2], back[:, 2:])]
+        return nn.functional.pad(torch.stack(gains, -1), (0, 0, 1, 1))
+
+    def save(self, directory: str | Path) -> Path:
+        """Write elmo.safetensors and words.json, then elmo.json."""
+        directory = Path(directory)
+        write_tensors(directory / "elmo.safetensors", self.state_dict())
+        write_json(directory / "words.json", [] if self.next_word is None else list(self.next_word.words))
+        write_json(directory / "elmo.json", asdict(self.config))
+        return directory
+
+    @staticmethod
+    def load(directory: str | Path) -> "ElmoModel":
+        """The model that `save` wrote, in evaluation mode."""
+        directory = Path(directory)
+        data = read_json(directory / "elmo.json")
+        known = {f.name for f in fields(ElmoConfig)}
+        if not isinstance(data, dict) or set(data) != known:
+            raise CheckpointError(f"{directory / 'elmo.json'} does not describe a language model")
+        listed = directory / "words.json"  # models saved by others, or earlier, have none
+        words = read_json(listed) if listed.exists() else []
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise CheckpointError(f"{listed} is not a list of words")
+        try:
+            config = ElmoConfig(**data)
+            model = ElmoModel(config, NextWord(config.width, words) if words else None)
+        except (ConfigError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{directory / 'elmo.json'}: {error}") from None
+        load_exactly(model, read_tensors(directory / "elmo.safetensors")[0], directory)
+        return model.eval()

@@ -1,0 +1,1 @@
+"""Texts as padded token ids."""

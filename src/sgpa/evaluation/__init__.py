@@ -1,0 +1,1 @@
+"""Numbers about predictions: metrics, robustness, out-of-distribution detection."""

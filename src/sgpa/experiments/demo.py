@@ -1,0 +1,50 @@
+"""The main job: methods compared on embedded digits, from nothing to a results file."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from sgpa.data.images import digits
+from sgpa.experiments.recipes import DIGITS, plans
+from sgpa.experiments.runner import Outcome, Place, benchmark
+from sgpa.experiments.runner.jobs import Announce
+
+METHODS = ("sgpa", "mle")  # the longer one first, so that workers finish together
+
+
+def run(
+    directory: Path,
+    announce: Announce,
+    *,
+    methods: Sequence[str] = METHODS,
+    seeds: int = DIGITS.seeds,
+    scale: float = 1.0,
+    workers: int | None = None,
+    command: str = "sgpa demo",
+) -> Outcome:
+    """Train and test methods for every seed; `scale` multiplies all numbers of epochs, for a quick look.
+
+    What is finished in `directory` is taken from there, what was stopped goes on.
+    """
+    short = DIGITS.scaled(scale)
+    settings = [
+        f"{name}.epochs={getattr(short, name).epochs}"
+        for name in ("optim", "warm", "after")
+        if getattr(short, name) != getattr(DIGITS, name)
+    ]
+    place = Place.of("digits", directory, [*settings, f"ensembles={min(seeds, DIGITS.ensembles)}"])
+    splits = digits.load()
+    return benchmark(
+        place,
+        plans(place.recipe, tuple(methods)),
+        seeds=seeds,
+        workers=workers or os.cpu_count() or 1,
+        announce=announce,
+        command=command,
+        title="Handwritten digits: does the model know when it does not know?",
+        summary=(
+            f"A small vision Transformer learns 8 x 8 digits from {len(splits.train)} examples, with "
+            f"{len(methods)} methods, {seeds} seeds each. All are tested on {len(splits.test)} clean digits, "
+            "on noisy and rotated ones, and on patches of photographs."
+        ),
+    )

@@ -1,0 +1,40 @@
+"""Experiments as frozen data."""
+
+from sgpa.core.config import override
+from sgpa.core.errors import ConfigError, nearest
+from sgpa.experiments.recipes.alternatives import READINGS, Reading, readings
+from sgpa.experiments.recipes.digits import DIGITS
+from sgpa.experiments.recipes.paper import PAPER
+from sgpa.experiments.recipes.plan import plan, plans
+from sgpa.experiments.recipes.schema import ATTENTIONS, Recipe
+from sgpa.experiments.recipes.settings import changed, settings_of
+from sgpa.training.plan import Plan, Training, plan_of
+
+RECIPES = {recipe.name: recipe for recipe in (*PAPER, DIGITS)}
+
+
+def find(name: str) -> Recipe:
+    """The recipe of that name."""
+    if name not in RECIPES:
+        raise ConfigError(f"unknown recipe {name!r}{nearest(name, RECIPES)}")
+    return RECIPES[name]
+
+
+__all__ = [
+    "ATTENTIONS",
+    "DIGITS",
+    "READINGS",
+    "RECIPES",
+    "Plan",
+    "Reading",
+    "Recipe",
+    "Training",
+    "changed",
+    "find",
+    "override",
+    "plan",
+    "plan_of",
+    "plans",
+    "readings",
+    "settings_of",
+]

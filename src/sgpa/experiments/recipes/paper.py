@@ -1,0 +1,141 @@
+"""The paper's experiments (Chen & Li, ICLR 2023, appendix on settings), one recipe each.
+
+Where the paper leaves a choice open, where its authors' code differs from it, or where validation data said
+that there is something better, `readings.py` lists both.
+"""
+
+from dataclasses import replace
+
+from sgpa.data.images.cifar import MEAN, STD
+from sgpa.experiments.recipes.schema import Recipe
+from sgpa.experiments.tasks import CifarConfig, ColaConfig, ImdbConfig, ZincConfig
+from sgpa.gp.objective import KlWeights
+from sgpa.methods import KfacLaplace, Sgpa
+from sgpa.models import (
+    GraphConfig,
+    KernelConfig,
+    ModelConfig,
+    PatchConfig,
+    SgpaConfig,
+    TokenConfig,
+    WordsConfig,
+)
+from sgpa.training.optim import OptimConfig
+
+SINGLE = ("mle", "ts", "mfvi", "mcd", "kflla", "sngp", "sgpa")
+NUMBERS = ("mle", "mfvi", "mcd", "sgpa", "de", "sgpae")
+
+PRINTED = Recipe(
+    name="cifar10",
+    task=CifarConfig(name="cifar10"),
+    model=ModelConfig(embedding=PatchConfig(mean=MEAN, std=STD), depth=5, heads=4, width=128, outputs=10),
+    optim=OptimConfig(epochs=600, batch_size=100, lr=5e-4, final_lr=1e-5),
+    warm=OptimConfig(epochs=100, batch_size=100, lr=5e-4, final_lr=1e-5),
+    after=OptimConfig(epochs=500, batch_size=100, lr=5e-4, final_lr=1e-5),
+    sgpa=Sgpa(attention=SgpaConfig(num_global=32), kl=KlWeights(g="1/N", a=1e-4)),
+)
+CIFAR10 = replace(
+    PRINTED,
+    model=replace(PRINTED.model, pooling="sequence"),
+    kernel=KernelConfig(reach=(1.0, 1.0, 2.0, 3.0)),
+    optim=replace(PRINTED.optim, epochs=130, weight_decay=0.3),
+    warm=replace(PRINTED.warm, epochs=30, weight_decay=0.3),
+    after=replace(PRINTED.after, epochs=100, weight_decay=0.3),
+    sgpa=replace(PRINTED.sgpa, drops=True),
+    members_drop=True,
+    tempered=True,
+)
+LARGER = replace(PRINTED.model, depth=6, width=256)
+# images that are never twice the same need less decay, and bear more epochs
+ENDLESS = replace(CIFAR10.optim, epochs=200, weight_decay=0.1)
+CIFAR10_AUGMENTED = replace(
+    CIFAR10,
+    name="cifar10-augmented",
+    task=CifarConfig(name="cifar10", augment=True),
+    model=replace(LARGER, heads=8, pooling="sequence"),
+    kernel=KernelConfig(reach=(1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0)),
+    optim=ENDLESS,
+    warm=ENDLESS,  # SGPA goes on from the finished MLE, as MLE itself does
+    after=replace(ENDLESS, epochs=20, lr=1e-4),
+    after_dropout=0.0,
+    all_go_on=True,
+    sgpa=replace(
+        CIFAR10.sgpa,
+        attention=SgpaConfig(form="cheng-boots", num_global=32),
+        kl=KlWeights(g="1/N", a=1e-7),
+        quiet=0.1,
+        drops=False,
+    ),
+    members_drop=False,
+)
+CIFAR100 = replace(
+    PRINTED, name="cifar100", task=CifarConfig(name="cifar100"), model=replace(LARGER, outputs=100)
+)
+CIFAR100_AUGMENTED = replace(
+    CIFAR100, name="cifar100-augmented", task=CifarConfig(name="cifar100", augment=True)
+)
+
+IMDB = Recipe(
+    name="imdb",
+    task=ImdbConfig(),
+    model=ModelConfig(
+        embedding=TokenConfig(vocabulary=30_000, scale=0.3, drop=0.3),  # the data decides its sizes
+        depth=1,
+        heads=8,
+        width=128,
+        dropout=0.3,
+        pooling="sequence",
+        outputs=2,
+    ),
+    kernel=KernelConfig(reach=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)),
+    optim=OptimConfig(epochs=6, batch_size=32, lr=1e-3, weight_decay=0.3, select_every=1),
+    warm=OptimConfig(epochs=2, batch_size=32, lr=1e-3, final_lr=1e-4, weight_decay=0.3, select_every=1),
+    after=OptimConfig(epochs=5, batch_size=32, lr=1e-3, weight_decay=0.3, select_every=1),
+    sgpa=Sgpa(attention=SgpaConfig(num_global=50), drops=True),
+    methods=SINGLE,
+)
+
+SENTENCES = OptimConfig(epochs=20, batch_size=32, lr=5e-4, weight_decay=3.0, select="last")
+COLA = Recipe(
+    name="cola",
+    task=ColaConfig(),
+    model=ModelConfig(
+        embedding=WordsConfig(vocabulary=5_100, features=514, drop=0.9),  # the data decides its sizes
+        depth=2,
+        heads=4,
+        width=256,
+        dropout=0.4,
+        pooling="sequence",
+        outputs=2,
+    ),
+    kernel=KernelConfig(reach=(1.0, 1.0, 2.0, 4.0)),
+    optim=SENTENCES,
+    warm=SENTENCES,
+    after=SENTENCES,
+    sgpa=Sgpa(attention=SgpaConfig(num_global=5), drops=True),
+    kflla=KfacLaplace(prior="marginal-likelihood"),  # nothing is held out to choose a prior,
+    methods=tuple(method for method in SINGLE if method != "ts"),  # or a temperature, on
+)
+
+ZINC = Recipe(
+    name="zinc",
+    task=ZincConfig(identifiers="walks", width=32),
+    model=ModelConfig(
+        embedding=GraphConfig(node_types=28, edge_types=3, ends=True),
+        depth=8,
+        heads=8,
+        width=80,
+        pooling="sum",
+        outputs=1,
+        likelihood="laplace",
+    ),
+    optim=OptimConfig(epochs=300, batch_size=64, lr=1e-3, final_lr=1e-5, select="mae"),
+    warm=OptimConfig(epochs=60, batch_size=64, lr=1e-3, final_lr=2e-6, select="mae"),
+    after=OptimConfig(epochs=240, batch_size=64, lr=1e-3, final_lr=1e-5, select="mae"),
+    sgpa=Sgpa(attention=SgpaConfig(num_global=10), drops=True),
+    ensemble=3,
+    seeds=3,
+    methods=NUMBERS,
+)
+
+PAPER = (CIFAR10, CIFAR10_AUGMENTED, CIFAR100, CIFAR100_AUGMENTED, IMDB, COLA, ZINC)

@@ -1,0 +1,75 @@
+"""How one row of a table comes to be: which trainings, one after another, and which method predicts."""
+
+from dataclasses import replace
+
+from sgpa.core.errors import ConfigError, check_fields, nearest
+from sgpa.experiments.recipes.schema import ATTENTIONS, Recipe
+from sgpa.methods import CATALOGUE, Ensemble, Method, Mle
+from sgpa.methods.mc_dropout import check_dropout
+from sgpa.training.plan import Plan, Training
+
+
+def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
+    """The plan of a method of the catalogue, with the recipe's settings."""
+    if method not in CATALOGUE:
+        raise ConfigError(f"unknown method {method!r}{nearest(method, CATALOGUE)}")
+    check_fields("plan", [("attention", attention, attention in ATTENTIONS, ", ".join(ATTENTIONS))])
+    kind = recipe.attention(attention)
+    if method in ("sgpa", "sgpae") and attention != "kernel":
+        raise ConfigError(f"{method}: a Gaussian process needs a kernel; use attention kernel")
+    if recipe.model.likelihood != "categorical" and not CATALOGUE[method].regression:
+        raise ConfigError(f"{method} predicts classes, and {recipe.name} asks for numbers")
+    if isinstance(CATALOGUE[method], Ensemble) and getattr(recipe.task, "per_seed", False):
+        raise ConfigError(
+            f"{method}: every seed of {recipe.name} has a split and a vocabulary of its own, so the members "
+            "of an ensemble would not read the same inputs and would know one another's test rows"
+        )
+    point = Mle(attention=kind)
+    mcd = replace(recipe.mcd, base=point)
+    if method == "mcd":
+        check_dropout(recipe.model.dropout)
+    shared = recipe.model.dropout and not recipe.all_go_on  # else MC dropout has epochs of its own
+    mle = Training("mle", point, recipe.optim, also=(mcd,) if shared else ())
+    sgpa = replace(recipe.sgpa, attention=replace(recipe.sgpa.attention, kernel=recipe.kernel))
+    warm = mle if recipe.warm == recipe.optim else Training("warm", point, recipe.warm)
+    sparse = (warm, Training("sgpa", sgpa, recipe.after, dropout=recipe.after_dropout))
+
+    def on(second: Training) -> tuple[Training, ...]:
+        return (mle, second) if recipe.all_go_on else (mle,)
+
+    points = on(Training("mle-after", point, recipe.after, dropout=recipe.after_dropout))
+    size = recipe.ensemble
+    plans: dict[str, tuple[Method, tuple[Training, ...]]] = {
+        "mle": (point, points),
+        "mcd": (mcd, on(Training("mcd-after", mcd, recipe.after))),
+        "ts": (replace(recipe.ts, base=point), points),
+        "kflla": (replace(recipe.kflla, base=point), points),
+        "de": (Ensemble(id="de", base=point, size=size, tempered=recipe.tempered), points),
+        "sgpa": (sgpa, sparse),
+        "sgpae": (
+            Ensemble(
+                id="sgpae",
+                base=replace(sgpa, drops=recipe.members_drop),
+                size=size,
+                tempered=recipe.tempered,
+            ),
+            sparse,
+        ),
+    }
+    if method in plans:
+        return Plan(plans[method][0], attention, plans[method][1])
+    own: dict[str, Method] = {
+        "mfvi": replace(recipe.mfvi, attention=kind),
+        "sngp": replace(recipe.sngp, attention=kind),
+    }
+    return Plan(own[method], attention, (Training(method, own[method], recipe.optim),))
+
+
+def plans(recipe: Recipe, methods: tuple[str, ...] = (), attentions: tuple[str, ...] = ()) -> list[Plan]:
+    """Every row that was asked for; by default the recipe's own methods with kernel attention."""
+    return [
+        plan(recipe, method, attention)
+        for attention in attentions or ("kernel",)
+        for method in methods or recipe.methods
+        if attention == "kernel" or method not in ("sgpa", "sgpae")
+    ]

@@ -1,0 +1,81 @@
+"""An experiment as frozen data: everything a run needs, and everything it saves about itself."""
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from sgpa.core.errors import check_fields
+from sgpa.experiments.tasks import Examination, TaskConfig
+from sgpa.methods import CATALOGUE, KfacLaplace, McDropout, Mfvi, Sgpa, Sngp, TemperatureScaling
+from sgpa.models import DotProductConfig, KernelAttentionConfig, KernelConfig, ModelConfig
+from sgpa.training.optim import OptimConfig
+
+ATTENTIONS = ("kernel", "sdp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A task, a Transformer for it, and how each method is trained and tested.
+
+    All methods train with `optim` but SGPA, which starts from a model trained by maximum likelihood with
+    `warm` (where that is `optim`, from MLE's very model) and goes on with `after`, with dropout's rate
+    `after_dropout` where that is given. With `all_go_on` MLE, and what is made of it, goes on alike; MC
+    dropout does with its own rate. `kernel` is the base kernel of kernel attention and of SGPA. `methods` are
+    those the task has a row for; ensembles have `ensemble` members, and there are `ensembles` of them.
+    `members_drop` leaves dropout on when members of an SGPA ensemble predict, `tempered` gives the average of
+    any ensemble a temperature, found on validation rows.
+    """
+
+    name: str
+    task: TaskConfig
+    model: ModelConfig
+    kernel: KernelConfig = field(default_factory=KernelConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    warm: OptimConfig = field(default_factory=OptimConfig)
+    after: OptimConfig = field(default_factory=OptimConfig)
+    after_dropout: float | None = None
+    all_go_on: bool = False
+    ts: TemperatureScaling = field(default_factory=TemperatureScaling)
+    mfvi: Mfvi = field(default_factory=Mfvi)
+    mcd: McDropout = field(default_factory=McDropout)
+    kflla: KfacLaplace = field(default_factory=partial(KfacLaplace, prior="validation"))
+    sngp: Sngp = field(default_factory=Sngp)
+    sgpa: Sgpa = field(default_factory=Sgpa)
+    ensemble: int = 5
+    ensembles: int = 1
+    members_drop: bool = False
+    tempered: bool = False
+    seeds: int = 5
+    methods: tuple[str, ...] = tuple(CATALOGUE)
+    examination: Examination = field(default_factory=Examination)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "methods", tuple(self.methods))
+        check_fields(
+            f"recipe {self.name}",
+            [
+                (
+                    "after_dropout",
+                    self.after_dropout,
+                    0 <= (self.after_dropout or 0) < 1,
+                    "0 or more, below 1",
+                ),
+                ("ensemble", self.ensemble, self.ensemble >= 1, "1 or more"),
+                ("ensembles", self.ensembles, self.ensembles >= 1, "1 or more"),
+                ("seeds", self.seeds, self.seeds >= 1, "1 or more"),
+                ("methods", self.methods, set(self.methods) <= set(CATALOGUE), ", ".join(CATALOGUE)),
+            ],
+        )
+
+    def attention(self, name: str) -> KernelAttentionConfig | DotProductConfig:
+        """The point attention of that name."""
+        check_fields("plan", [("attention", name, name in ATTENTIONS, ", ".join(ATTENTIONS))])
+        return DotProductConfig() if name == "sdp" else KernelAttentionConfig(kernel=self.kernel)
+
+    def scaled(self, factor: float) -> "Recipe":
+        """The same recipe with all numbers of epochs multiplied, for a quick look."""
+
+        def times(optim: OptimConfig) -> OptimConfig:
+            epochs = max(1, round(factor * optim.epochs))
+            return replace(optim, epochs=epochs, warmup=min(optim.warmup, epochs - 1))
+
+        return replace(self, optim=times(self.optim), warm=times(self.warm), after=times(self.after))

@@ -1,0 +1,190 @@
+"""Jobs over the machines of a Ray cluster. They meet in the folder of the runs, which all machines share."""
+
+import os
+import socket
+import time
+import uuid
+from collections import deque
+from concurrent.futures import Future
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sgpa.core.errors import ConfigError, SgpaError, check_fields
+from sgpa.core.files import write_text
+from sgpa.experiments.runner.jobs import Announce, Job, Work
+
+RETRIES = 2  # of a job whose process died: it goes on from its checkpoint
+LOOK_SECONDS = 60.0  # how long a machine may take to see a file that another has written
+KEPT = 10_000  # lines of news that wait to be shown
+
+
+class Cluster:
+    """Runs every job as a Ray task with one thread, and with a GPU of its own where `device` is cuda.
+
+    `address` is "auto" for the cluster this machine belongs to, "host:port" or "ray://host:port" for another,
+    and "local" for one that lives in this machine's cores as long as the block. A cluster that the program
+    has joined already is used as it is.
+    """
+
+    slots = 10_000  # Ray keeps what does not fit yet, and sees how much is wanted
+
+    def __init__(self, address: str, announce: Announce, *, cpus: float = 1) -> None:
+        self.address, self.announce, self.cpus = address, announce, cpus
+        try:
+            self.ray: Any = import_module("ray")
+        except ImportError:
+            raise ConfigError("a cluster needs Ray: pip install 'sgpa[cluster]'") from None
+
+    def __enter__(self) -> "Cluster":
+        self.mine = not self.ray.is_initialized()
+        if self.mine:
+            self._join()
+        self.board = self.ray.remote(Board).options(num_cpus=0, max_restarts=-1).remote()
+        self.ray.get(self.board.take.remote())  # it is there before anybody has news
+        self.task = self.ray.remote(run)
+        self.options = {"num_cpus": self.cpus, "max_retries": RETRIES}
+        self.running: set[Any] = set()
+        return self
+
+    def _join(self) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a local cluster tells nobody
+        quiet = {"log_to_driver": False, "logging_level": "WARNING"}
+        try:
+            knock(self.address)
+            self.ray.init(address=self.address, **quiet)
+        except (ImportError, OSError, ValueError, RuntimeError) as error:
+            raise ConfigError(
+                f"no Ray cluster answers at {self.address!r}: start one with `ray start --head`, or say "
+                f"local ({' '.join(str(error).split())[:200]})"
+            ) from None
+
+    def __exit__(self, *_: object) -> None:
+        for reference in list(self.running):
+            self.ray.cancel(reference, force=True)
+        self.listen()
+        self.ray.kill(self.board)
+        if self.mine:
+            self.ray.shutdown()
+
+    def ready(self, directory: Path, device: str) -> None:
+        """Let every machine look for a file in the folder of the runs."""
+        check_fields("cluster", [("device", device, device in ("cpu", "cuda"), "cpu, cuda")])
+        if device == "cuda":
+            self.options["num_gpus"] = 1
+        mark = directory.resolve() / f".seen-by-all-{uuid.uuid4().hex}"
+        write_text(mark, mark.name)
+        try:
+            self._look(mark)
+        finally:
+            mark.unlink(missing_ok=True)
+
+    def _look(self, mark: Path) -> None:
+        node = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
+        look = self.ray.remote(sees)
+        found = {
+            f"{machine['NodeManagerAddress']} ({machine['NodeManagerHostname']})": look.options(
+                num_cpus=0, scheduling_strategy=node(machine["NodeID"], soft=False)
+            ).remote(str(mark))
+            for machine in self.ray.nodes()
+            if machine["Alive"]
+        }
+        for name, answer in found.items():
+            try:
+                seen = self.ray.get(answer, timeout=2 * LOOK_SECONDS)
+            except self.ray.exceptions.RayError as error:
+                raise ConfigError(f"machine {name} cannot run jobs: {reason(error)}") from None
+            if not seen:
+                raise ConfigError(
+                    f"machine {name} does not see {mark.parent}: the folder of the runs must be on a file "
+                    "system that all machines of the cluster share, under the same path"
+                )
+
+    def submit(self, job: Job) -> "Future[None]":
+        """Hand a job to Ray."""
+        reference = self.task.options(name=job.name, **self.options).remote(job.work, self.board)
+        self.running.add(reference)
+        future: Future[None] = Future()
+
+        def finish(done: "Future[None]") -> None:
+            self.running.discard(reference)
+            error = done.exception()
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(told(error, job))
+
+        reference.future().add_done_callback(finish)
+        return future
+
+    def listen(self) -> None:
+        """Show what jobs have told."""
+        try:
+            for line in self.ray.get(self.board.take.remote(), timeout=10):
+                self.announce(*line)
+        except self.ray.exceptions.RayError:
+            pass  # news that got lost are followed by others
+
+
+def knock(address: str) -> None:
+    """Raise an OSError unless somebody listens at host:port; Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
+class Board:
+    """Where jobs leave their news; lives in the cluster."""
+
+    def __init__(self) -> None:
+        self.lines: deque[tuple[Any, ...]] = deque(maxlen=KEPT)
+
+    def put(self, line: tuple[Any, ...]) -> None:
+        """Leave a line."""
+        self.lines.append(line)
+
+    def take(self) -> list[tuple[Any, ...]]:
+        """All lines since the last call."""
+        lines = list(self.lines)
+        self.lines.clear()
+        return lines
+
+
+def run(work: Work, board: Any) -> None:
+    """Do a job, in a process of the cluster."""
+    torch.set_num_threads(1)
+    work(partial(put, board))
+
+
+def put(board: Any, *line: Any) -> None:
+    """Tell the process that shows progress."""
+    board.put.remote(line)
+
+
+def sees(mark: str) -> bool:
+    """Whether a file is there; one on a network may take a moment to show."""
+    until = time.monotonic() + LOOK_SECONDS
+    while not Path(mark).exists():
+        if time.monotonic() > until or not Path(mark).parent.exists():
+            return False
+        time.sleep(1.0)
+    return True
+
+
+def told(error: BaseException, job: Job) -> BaseException:
+    """What the job itself raised, or that its process died."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, BaseException):
+        return cause
+    return SgpaError(
+        f"{job.name}: its process died {RETRIES + 1} times ({reason(error)}); it may need more memory"
+    )
+
+
+def reason(error: BaseException) -> str:
+    """The first line of what Ray says."""
+    cause = getattr(error, "cause", None) or error
+    return f"{type(cause).__name__}: {str(cause).strip().splitlines()[0] if str(cause).strip() else ''}"

@@ -1,0 +1,20 @@
+"""Tasks: data sets made ready for training and testing."""
+
+from sgpa.experiments.tasks.base import Example, Task, TaskConfig
+from sgpa.experiments.tasks.evaluate import Examination, examine
+from sgpa.experiments.tasks.images import CifarConfig, DigitsConfig
+from sgpa.experiments.tasks.molecules import ZincConfig
+from sgpa.experiments.tasks.texts import ColaConfig, ImdbConfig
+
+__all__ = [
+    "CifarConfig",
+    "ColaConfig",
+    "DigitsConfig",
+    "Examination",
+    "Example",
+    "ImdbConfig",
+    "Task",
+    "TaskConfig",
+    "ZincConfig",
+    "examine",
+]

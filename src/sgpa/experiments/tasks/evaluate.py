@@ -1,0 +1,120 @@
+"""Everything a task tests: clean data, shifted data, foreign data."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sgpa.core.errors import check_fields
+from sgpa.core.types import Classification, Predictor
+from sgpa.data import Dataset
+from sgpa.data.corruptions import NAMES, SEVERITIES, TYPES
+from sgpa.evaluation.evaluate import Keep, Outside, Results, Subject, at_once, evaluate
+from sgpa.evaluation.robustness import evaluate_corruptions
+from sgpa.experiments.tasks.base import Example, Task
+
+Tell = Callable[[str, int, int], None]  # what is being tested, how many tests are done, of how many
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examination:
+    """How much is tested. `rows` and `foreign_rows` take the first rows only, for a quick look."""
+
+    rows: int | None = None
+    foreign_rows: int | None = None
+    corruptions: tuple[str, ...] = NAMES
+    severities: tuple[int, ...] = SEVERITIES
+
+    def __post_init__(self) -> None:
+        for name in ("corruptions", "severities"):  # JSON knows lists only
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        check_fields(
+            "examination",
+            [
+                ("rows", self.rows, self.rows is None or self.rows >= 1, "1 or more, or none"),
+                (
+                    "foreign_rows",
+                    self.foreign_rows,
+                    self.foreign_rows is None or self.foreign_rows >= 1,
+                    "1 or more, or none",
+                ),
+                ("corruptions", self.corruptions, set(self.corruptions) <= set(TYPES), ", ".join(TYPES)),
+                (
+                    "severities",
+                    self.severities,
+                    set(self.severities) <= set(SEVERITIES),
+                    "numbers from 1 to 5",
+                ),
+            ],
+        )
+
+
+def examine(
+    predictor: Predictor,
+    subject: Subject,
+    task: Task,
+    how: Examination | None = None,
+    tell: Tell = lambda *_: None,
+    keep: Keep = at_once,
+) -> Results:
+    """In-distribution, robustness and detection, as the paper has them; `keep` may know parts of it."""
+    how = how or Examination()
+    test = task.splits.test[: how.rows]
+    tell("clean data", 0, 1)
+
+    def uncorrupted() -> Results:
+        foreign = {name: _some(make(), how.foreign_rows) for name, make in task.outside.items()}
+        shifts = {name: _first(make, how.rows) for name, make in task.shifts.items()}
+        return evaluate(predictor, subject, test, shifts=shifts, outside=foreign)
+
+    kept = keep("uncorrupted", uncorrupted)
+    results = Results([*kept.records], [*kept.curves])
+    if task.corrupted is not None and how.corruptions and how.severities:
+        images = test.inputs
+        assert isinstance(images, Tensor)
+        found = evaluate_corruptions(
+            predictor,
+            subject,
+            images,
+            test.targets,
+            types=how.corruptions,
+            severities=how.severities,
+            ready_made=task.corrupted(),
+            tell=tell,
+            keep=keep,
+        )
+        results.records += found.records
+        results.curves += found.curves
+    if task.examples is not None and subject.seed == 0:
+        results.draw(subject, "examples", "", answers(predictor, task.examples()))
+    tell("done", 1, 1)
+    return results
+
+
+def answers(predictor: Predictor, examples: list[Example]) -> list[dict[str, Any]]:
+    """What a classifier says about single inputs."""
+    found = predictor.predict(torch.cat([example.inputs for example in examples]))
+    assert isinstance(found, Classification)
+    return [
+        {
+            "caption": example.caption,
+            "image": example.image,
+            "probabilities": found.probabilities[i].tolist(),
+            "entropy": float(found.entropy[i]),
+            "mutual_information": float(found.mutual_information[i]),
+        }
+        for i, example in enumerate(examples)
+    ]
+
+
+def _first(make: Callable[[], Dataset], rows: int | None) -> Callable[[], Dataset]:
+    return lambda: make()[:rows]
+
+
+def _some(foreign: Outside, rows: int | None) -> Outside:
+    if rows is None or rows >= len(foreign.inputs):
+        return foreign
+    stands_for = foreign.stands_for or len(foreign.inputs)
+    return replace(foreign, inputs=foreign.inputs[:rows], stands_for=stands_for)

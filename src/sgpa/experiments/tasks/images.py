@@ -1,0 +1,126 @@
+"""Images: the embedded digits, CIFAR-10 and CIFAR-100."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from torch import Tensor
+
+from sgpa.core.errors import check_fields
+from sgpa.data import Dataset
+from sgpa.data.corruptions import ready
+from sgpa.data.images import digits
+from sgpa.data.images.cifar import OUTSIDE, PAPER_OUTSIDE_ROWS, SIZE, cifar, outside
+from sgpa.evaluation.evaluate import Outside
+from sgpa.experiments.tasks.base import Example, Task
+from sgpa.inference.readers import ImageReader
+
+SPLITS = ("fixed", "per-seed")
+CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CIFAR100 = """
+    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly
+    camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup
+    dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower
+    leopard lion lizard lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid
+    otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray
+    road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar
+    sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle
+    wardrobe whale willow_tree wolf woman worm
+""".split()  # noqa: SIM905
+
+
+@dataclass(frozen=True, kw_only=True)
+class DigitsConfig:
+    """Few embedded digits; tested on noise, rotation and patches of photographs."""
+
+    train: int = 300
+    validation: int = 300
+
+    dataset = "digits"
+    augmentation = ""
+
+    def load(self, seed: int, data_dir: Path | None = None) -> Task:
+        """The same split for every seed."""
+        del seed, data_dir
+        splits = digits.load(self.train, self.validation)
+        shifts = {
+            f"{name}:{strength}": partial(shift, splits.test, strength)
+            for name, shift in digits.SHIFTS.items()
+            for strength in digits.STRENGTHS
+        }
+        foreign = {"photo-patches": lambda: Outside(digits.photo_patches())}
+        names = tuple(str(digit) for digit in range(10))
+        examples = partial(_examples, splits.test)
+        return Task(
+            splits,
+            class_names=names,
+            reader=ImageReader(size=8, grey=True),
+            shifts=shifts,
+            outside=foreign,
+            examples=examples,
+        )
+
+
+def _examples(test: Dataset) -> list[Example]:
+    """The same digit clean, noisy and turned, and something that is no digit at all."""
+    one = test[:1]
+    shown = {
+        f"a clean {int(one.targets[0])}": one.inputs,
+        "with noise": digits.noisy(one, 4).inputs,
+        "turned": digits.rotated(one, 5).inputs,
+        "no digit (photo)": digits.photo_patches()[:1],
+    }
+    return [
+        Example(caption, images, digits.denormalise(images[0, 0]).tolist())
+        for caption, images in shown.items()
+        if isinstance(images, Tensor)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CifarConfig:
+    """CIFAR-10 or CIFAR-100, with or without 3-Augment.
+
+    `split` says whether the 5,000 validation images are the same for all seeds or drawn by each.
+    """
+
+    name: str = "cifar10"
+    augment: bool = False
+    split: str = "fixed"
+
+    def __post_init__(self) -> None:
+        check_fields(
+            "task",
+            [
+                ("name", self.name, self.name in OUTSIDE, ", ".join(OUTSIDE)),
+                ("split", self.split, self.split in SPLITS, ", ".join(SPLITS)),
+            ],
+        )
+
+    @property
+    def dataset(self) -> str:
+        """Its name in tables."""
+        return self.name
+
+    @property
+    def augmentation(self) -> str:
+        """In the words of the tables."""
+        return "three-augment" if self.augment else "none"
+
+    def load(self, seed: int, data_dir: Path | None = None) -> Task:
+        """45,000 / 5,000 / 10,000 images, the corruptions of the last, and three foreign sets."""
+        split_seed = 0 if self.split == "fixed" else seed
+        splits = cifar(self.name, augment=self.augment, data_dir=data_dir, split_seed=split_seed)
+        foreign = {name.replace("_", ""): partial(_foreign, name, data_dir) for name in OUTSIDE[self.name]}
+        names = CIFAR10 if self.name == "cifar10" else tuple(CIFAR100)
+        reader = ImageReader(size=SIZE)
+        images = splits.test.inputs
+        assert isinstance(images, Tensor)
+        corrupted = partial(ready.find, self.name, images, data_dir)
+        return Task(splits, class_names=names, reader=reader, outside=foreign, corrupted=corrupted)
+
+
+def _foreign(name: str, data_dir: Path | None) -> Outside:
+    images: Tensor = outside(name, data_dir)
+    rows = PAPER_OUTSIDE_ROWS[name]
+    return Outside(images, None if len(images) == rows else rows)

@@ -1,0 +1,1 @@
+"""The equations: kernels, posteriors, likelihoods, the objective. Pure functions of tensors."""

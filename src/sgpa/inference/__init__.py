@@ -1,0 +1,1 @@
+"""A saved predictor and new inputs give answers."""

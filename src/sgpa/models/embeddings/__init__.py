@@ -1,0 +1,1 @@
+"""From inputs to tokens."""

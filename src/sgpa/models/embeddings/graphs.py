@@ -1,0 +1,69 @@
+"""Graphs as sequences: every node and every edge is a token (after Kim et al. 2022)."""
+
+import torch
+from torch import Tensor, nn
+
+from sgpa.core.errors import InputError
+from sgpa.core.inputs import Graphs
+from sgpa.core.noise import sharded
+from sgpa.core.precision import recording
+from sgpa.models.config import GraphConfig
+
+
+class GraphEmbedding(nn.Module):
+    """Node v: e(x_v) + W [P_v; P_v] + t_node. Edge (u, v): e(a_uv) + W [P_u; P_v] + t_edge.
+
+    The orthonormal identifiers P tell attention which edge touches which node; the type vectors t tell
+    nodes from edges. With `ends` an edge has e_1(x_u) + e_2(x_v) too. Tokens: N nodes then M edges,
+    [B, N + M, E].
+    """
+
+    def __init__(self, config: GraphConfig, width: int) -> None:
+        super().__init__()
+        self.config = config
+        self.node_types = nn.Embedding(config.node_types, width)
+        self.edge_types = nn.Embedding(config.edge_types, width)
+        self.identify = nn.Linear(2 * config.identifier_width, width, bias=False)
+        self.kinds = nn.Parameter(torch.randn(2, width) * width**-0.5)  # t_node, t_edge
+        self.ends = nn.Embedding(2 * config.node_types, width) if config.ends else None  # e_1, then e_2
+
+    def forward(self, graphs: Graphs) -> tuple[Tensor, Tensor]:
+        """Tokens and the padding mask (True at padding)."""
+        self.check(graphs)
+        graphs = self.trimmed(graphs)
+        P = graphs.identifiers  # [B, N, P]
+        ends = graphs.edges.clamp_min(0).flatten(1).unsqueeze(-1).expand(-1, -1, P.shape[-1])
+        P_uv = P.gather(1, ends).unflatten(1, (-1, 2)).flatten(2)  # [P_u; P_v]    [B, M, 2 P]
+        # one call of the map for all tokens: where its weights are random, nodes and edges see the same
+        identity = self.identify(torch.cat([torch.cat([P, P], -1), P_uv], 1))  # [B, N + M, E]
+        nodes = self.node_types(graphs.nodes.clamp_min(0)) + self.kinds[0]
+        edges = self.edge_types(graphs.edge_types.clamp_min(0)) + self.kinds[1]
+        if self.ends is not None:
+            joined = graphs.nodes.clamp_min(0).gather(1, graphs.edges.clamp_min(0).flatten(1))  # [B, 2 M]
+            x_u, x_v = joined.unflatten(1, (-1, 2)).unbind(2)  # [B, M] each
+            edges = edges + self.ends(x_u) + self.ends(x_v + self.config.node_types)
+        tokens = torch.cat([nodes, edges], 1) + identity
+        padding = torch.cat([graphs.nodes < 0, graphs.edge_types < 0], 1)
+        return tokens, padding
+
+    def trimmed(self, graphs: Graphs, multiple: int = 1) -> Graphs:
+        """Without the columns that are padding in every graph, where shapes are free to change."""
+        return graphs if recording(graphs.nodes) or sharded() else graphs.trimmed(multiple)
+
+    def check(self, graphs: Graphs) -> None:
+        """One clear line for graphs that cannot be embedded."""
+        if not isinstance(graphs, Graphs):
+            raise InputError(f"expected Graphs, got {type(graphs).__name__}")
+        c, width = self.config, graphs.identifiers.shape[-1]
+        if width != c.identifier_width:
+            raise InputError(f"node identifiers have width {width}, the model expects {c.identifier_width}")
+        if recording(graphs.nodes):
+            return
+        for what, types, allowed in (
+            ("node", graphs.nodes, c.node_types),
+            ("edge", graphs.edge_types, c.edge_types),
+        ):
+            if types.numel() and types.max() >= allowed:
+                raise InputError(f"{what} type {int(types.max())} is outside 0..{allowed - 1}")
+        if graphs.edges.numel() and graphs.edges.max() >= graphs.nodes.shape[1]:
+            raise InputError(f"an edge ends at node {int(graphs.edges.max())} of {graphs.nodes.shape[1]}")

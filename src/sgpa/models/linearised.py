@@ -1,0 +1,91 @@
+"""Prediction without sampling: the posterior means of all layers, and their variances to first order."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from sgpa.core import noise
+from sgpa.core.errors import InputError
+from sgpa.core.inputs import Inputs
+from sgpa.core.precision import full_precision
+from sgpa.models.bayesian import bayesian_maps
+
+if TYPE_CHECKING:
+    from sgpa.models.transformer import States, Transformer
+
+
+@dataclass
+class Expansion(noise.Recording):
+    """Hands out zeros, at which every layer returns the mean of its posterior, and keeps them.
+
+    A layer computes F = mean + variance^½ ε, so the derivative of the outputs with respect to these ε is
+    their derivative with respect to F times the standard deviation of F.
+    """
+
+    zeros: list[Tensor] = field(default_factory=list)  # one of each layer, or two where it samples jointly
+
+    def take(self, draw: noise.Draw) -> Tensor:
+        """Zeros that can be differentiated by."""
+        self.zeros.append(torch.zeros(draw.shape, dtype=draw.dtype, device=draw.device, requires_grad=True))
+        return self.zeros[-1]
+
+
+def output_moments(
+    model: "Transformer", inputs: Inputs, states: "States", *, layers: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Mean f(0) [B, C] and covariance Σ_l J_l J_l' [B, C, C] of outputs f(ε) with J_l = df / dε_l at ε = 0.
+
+    ε_l ~ N(0, I) is the noise of layer l, from which it makes F^l = mean + variance^½ ε_l. The approximation
+    is that f is linear in all ε over the width of their distribution: means pass through the layers as if
+    they were values; W_o, residuals, MLPs, norms, pooling, the head and the attention of later layers are
+    replaced by their tangents; how a layer's noise changes the variances of the next is left out. Exact for
+    one layer whose tail is linear. Covariances between tokens count where a layer samples jointly.
+
+    `layers` counts the noise of so many of the last layers only: with `layers=1` the derivative ends at the
+    last attention and costs little, and misses what the layers before are unsure of.
+    """
+    check_sampled(model)
+    expansion = Expansion()
+    with frozen(model), torch.enable_grad(), noise.source(expansion):
+        f = model(inputs, states=states).f  # [B, C]
+        per_layer = len(expansion.zeros) // len(model.gp_layers)
+        counted = expansion.zeros[-per_layer * (layers or len(model.gp_layers)) :]
+        rows = [torch.autograd.grad(f[:, c].sum(), counted, retain_graph=True) for c in range(f.shape[-1])]
+    covariance = f.new_zeros(*f.shape, f.shape[-1])
+    with full_precision(f):
+        for parts in zip(*rows, strict=True):  # C gradients of one tensor of noise
+            J = torch.stack(parts, 1).flatten(2)  # [B, C, H T V]
+            covariance = covariance + J @ J.mT
+    return f.detach(), covariance.detach()
+
+
+def check_sampled(model: "Transformer") -> None:
+    """Raise unless attention, and nothing else, is what the model samples."""
+    if noise.dropping(model) or bayesian_maps(model):
+        random = "dropout is on" if noise.dropping(model) else "its weights are random"
+        raise InputError(
+            f"samples=0: {random} in this model, and only the variance of sampled attention has a closed "
+            "form; ask for one sample or more"
+        )
+    if not all(layer.attention.stochastic for layer in model.gp_layers):
+        raise InputError(
+            "samples=0: nothing is sampled by this model, so there is no variance to add in closed form; "
+            "leave `samples` out"
+        )
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """Inside the block no parameter asks for a gradient, so that nothing is kept for one."""
+    asking = [p for p in model.parameters() if p.requires_grad]
+    for p in asking:
+        p.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for p in asking:
+            p.requires_grad_(True)

@@ -1,0 +1,61 @@
+"""Saving a model as weights and config, and starting one model from another's weights."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from sgpa.core.errors import CheckpointError
+from sgpa.core.files import read_json, read_tensors, write_json, write_tensors
+from sgpa.models.config import ModelConfig, from_json, to_json
+
+VARIATIONAL = (
+    "Z_g",
+    "places_g",
+    "v_g",
+    "raw_s_g",
+    "W_s.weight",
+    "W_s.bias",
+    "W_log_s.weight",
+    "W_log_s.bias",
+    ".rho",
+)
+
+WEIGHTS = "model.safetensors"
+
+
+def save(config: ModelConfig, weights: Mapping[str, Tensor], directory: Path) -> Path:
+    """Weights first, config last: a directory with a config is complete."""
+    write_tensors(directory / WEIGHTS, weights)
+    write_json(directory / "config.json", to_json(config))
+    return directory
+
+
+def load(directory: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """Config and weights of a saved model."""
+    config = from_json(read_json(directory / "config.json"))
+    if not isinstance(config, ModelConfig):
+        raise CheckpointError(f"{directory / 'config.json'} does not describe a model")
+    return config, read_tensors(directory / WEIGHTS)[0]
+
+
+@torch.no_grad()
+def warm_start(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
+    """Copy every parameter that is not variational from a trained point model; returns those left fresh.
+
+    The source must cover all of them: a silent half-start would look like a bad method.
+    """
+    fresh = []
+    for name, parameter in model.state_dict().items():
+        if name.endswith(VARIATIONAL):
+            fresh.append(name)
+        elif name not in weights or weights[name].shape != parameter.shape:
+            found = tuple(weights[name].shape) if name in weights else "nothing"
+            raise CheckpointError(
+                f"warm start: {name} needs shape {tuple(parameter.shape)}, the source has {found}; "
+                "train it with kernel attention and the same depth, heads, width and embedding"
+            )
+        else:
+            parameter.copy_(weights[name])
+    return fresh

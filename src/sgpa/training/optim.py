@@ -1,0 +1,77 @@
+"""How a model is optimised, as frozen data, and the optimiser that does it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sgpa.core.errors import check_fields
+from sgpa.models.bayesian import BayesianLinear
+
+SELECTIONS = ("nll", "accuracy", "mae", "last")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimConfig:
+    """Adam with a learning rate that rises linearly for `warmup` epochs and then falls linearly.
+
+    `select` names the validation metric that picks the epoch to keep, looked at every `select_every`
+    epochs; `last` keeps the last epoch. `clip` bounds the norm of the gradient. Every step begins by
+    multiplying the weights of linear maps (`decayed`) by 1 - lr weight_decay.
+    """
+
+    epochs: int = 600
+    batch_size: int = 100
+    lr: float = 5e-4
+    final_lr: float = 1e-5
+    warmup: int = 0
+    clip: float | None = None
+    weight_decay: float = 0.0
+    select: str = "nll"
+    select_every: int = 10
+
+    def __post_init__(self) -> None:
+        decay = self.weight_decay
+        check_fields(
+            "optim",
+            [
+                ("epochs", self.epochs, self.epochs >= 1, "1 or more"),
+                ("batch_size", self.batch_size, self.batch_size >= 1, "1 or more"),
+                ("lr", self.lr, 0 < self.lr < 1e3, "positive"),
+                ("final_lr", self.final_lr, 0 <= self.final_lr <= self.lr, f"0 to lr={self.lr}"),
+                ("warmup", self.warmup, 0 <= self.warmup < self.epochs, "0 up to, but not, epochs"),
+                ("clip", self.clip, self.clip is None or self.clip > 0, "positive, or none"),
+                ("weight_decay", decay, 0 <= decay < math.inf, "0 or more"),
+                ("select", self.select, self.select in SELECTIONS, ", ".join(SELECTIONS)),
+                ("select_every", self.select_every, self.select_every >= 1, "1 or more"),
+            ],
+        )
+
+    def lr_at(self, step: int, steps_per_epoch: int) -> float:
+        """Learning rate of a step."""
+        warm, total = self.warmup * steps_per_epoch, self.epochs * steps_per_epoch
+        if step < warm:
+            return self.lr * (step + 1) / warm
+        return self.lr + (self.final_lr - self.lr) * (step - warm) / max(1, total - warm - 1)
+
+
+def decayed(model: nn.Module) -> set[str]:
+    """The parameters that weight decay shrinks: weights of linear maps, but not means of Bayesian ones."""
+    maps = [m for m in model.modules() if isinstance(m, nn.Linear) and not isinstance(m, BayesianLinear)]
+    weights = {id(m.weight) for m in maps}
+    return {name for name, p in model.named_parameters() if id(p) in weights}
+
+
+def adam(optim: OptimConfig, model: nn.Module, values: Mapping[str, Tensor]) -> torch.optim.Adam:
+    """Adam for all of the values that learn: the model's parameters, or those of several models stacked."""
+    leaves = {name: value for name, value in values.items() if value.requires_grad}
+    if not optim.weight_decay:
+        return torch.optim.Adam(list(leaves.values()), lr=optim.lr, fused=True)
+    shrunk = decayed(model)
+    groups = [
+        {"params": [leaves[n] for n in leaves if n in shrunk], "weight_decay": optim.weight_decay},
+        {"params": [leaves[n] for n in leaves if n not in shrunk], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=optim.lr, fused=True)

@@ -1,0 +1,62 @@
+"""Which epoch of a training is kept: scores of held-out rows, and the best of them so far."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from sgpa.core.errors import check_fields
+from sgpa.core.types import Classification, Prediction, Predictor
+from sgpa.data import Dataset
+from sgpa.evaluation import metrics
+from sgpa.methods import Method
+
+
+def suffix(also: Method) -> str:
+    """Of the model, of validation scores and of all else that a training keeps for a method in `also`."""
+    return f"-{also.id}"
+
+
+@dataclass
+class Choice:
+    """The best epoch so far by a method's own predictions."""
+
+    method: Method
+    suffix: str  # of what it writes: empty for the method that trains
+    weights: dict[str, Tensor] | None = None
+
+    @property
+    def score(self) -> str:
+        """Where a run's note has what is minimised; the epoch stands beside it."""
+        return f"best{self.suffix}"
+
+    @property
+    def epoch(self) -> str:
+        """Where a run's note has the chosen epoch."""
+        return f"best_epoch{self.suffix}"
+
+
+def to_minimise(scores: dict[str, float], epoch: int, select: str) -> float:
+    """The number whose smallest value picks the epoch."""
+    if select == "last":
+        return -float(epoch)
+    value = scores.get(select)
+    check_fields("optim", [("select", select, value is not None, ", ".join((*scores, "last")))])
+    assert value is not None
+    return -value if select == "accuracy" else value
+
+
+def validate(predictor: Predictor, data: Dataset) -> dict[str, float]:
+    """Validation metrics of a predictor."""
+    return score(predictor.predict(data.inputs), data.targets)
+
+
+def score(prediction: Prediction, targets: Tensor) -> dict[str, float]:
+    """The metrics that selection may use."""
+    if isinstance(prediction, Classification):
+        p = prediction.probabilities.cpu()
+        return {"accuracy": metrics.accuracy(p, targets.cpu()), "nll": metrics.nll(p, targets.cpu())}
+    f, b = prediction.samples.cpu(), prediction.scale.cpu()
+    return {
+        "mae": metrics.mae(f.mean(0), targets.cpu()),
+        "nll": metrics.laplace_mixture_nll(f, b, targets.cpu()),
+    }

@@ -1,0 +1,1 @@
+"""Ways to make a training step: plain, CUDA graph, compiled, distributed."""

@@ -1,0 +1,320 @@
+"""The commands about recipes, from the first look to the report, and what people get wrong with them."""
+
+import json
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+import typer.main
+
+import sgpa as package
+from sgpa.cli.app import app
+from sgpa.cli.train import RECIPE_NAMES
+from sgpa.experiments.recipes import RECIPES, readings
+from sgpa.methods import CATALOGUE
+from support import hub
+from support.terminal import sgpa
+
+EPOCHS = [f"{part}.epochs=1" for part in ("optim", "warm", "after")]
+SMALL = ["model.depth=1", "model.width=16", "model.heads=2", "sgpa.attention.num_global=2"]
+QUICK = ["examination.rows=40", "examination.foreign_rows=40", "ensemble=2", "ensembles=1"]
+TINY = [word for setting in (*EPOCHS, *SMALL, *QUICK) for word in ("--set", setting)]
+
+
+def commands(command=None, path=()):
+    command = command or typer.main.get_command(app)
+    yield path
+    for name, child in getattr(command, "commands", {}).items():
+        yield from commands(child, (*path, name))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A folder with one trained and tested cell."""
+    folder = tmp_path_factory.mktemp("runs") / "digits"
+    trained = sgpa("train", "digits", "--method", "sgpa", "--out", folder, *TINY)
+    assert trained.code == 0, trained.err
+    assert f"Run: {folder / 'cells' / 'kernel-sgpa-0'}" in trained.out
+    assert "KL_g" in trained.err
+    assert "ms/step" in trained.err
+    tested = sgpa("evaluate", folder / "cells" / "kernel-sgpa-0")
+    assert tested.code == 0, tested.err
+    assert "Accuracy (%)" in tested.out
+    return folder
+
+
+@pytest.fixture
+def copy(run, tmp_path):
+    """The same, to be changed."""
+    return shutil.copytree(run, tmp_path / "digits")
+
+
+@pytest.fixture
+def no_page(monkeypatch):
+    """Where the page itself is not the point: drawing it takes seconds."""
+    written = []
+
+    def write(results, directory):
+        written.append(results)
+        return directory / "report.html"
+
+    monkeypatch.setattr("sgpa.report.write_report", write)
+    return written
+
+
+def files(folder):
+    """Everything below a folder, with its content."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("path", list(commands()), ids=" ".join)
+def test_every_help_ends_in_an_example(path):
+    shown = sgpa(*path, "--help")
+    assert shown.code == 0
+    last = shown.out.strip().splitlines()[-1].strip()
+    assert last.startswith(f"Example: sgpa {' '.join(path)}".strip())
+
+
+def test_help_does_not_wait_for_torch():
+    code = "import sys, sgpa.cli.app; assert not {'torch', 'numpy', 'pyarrow'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_public_names_are_imported_when_asked_for():
+    assert sorted(name for names in package.WHERE.values() for name in names) == sorted(package.__all__)
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    import_module("sgpa.training.fit")
+    assert callable(package.fit)
+    with pytest.raises(AttributeError, match="no attribute 'fly'"):
+        _ = package.fly
+
+
+def test_names_of_recipes_are_those_there_are():
+    assert tuple(RECIPES) == RECIPE_NAMES
+
+
+def test_recipes_are_listed_and_shown():
+    table = sgpa("recipes")
+    assert table.code == 0
+    assert all(name in table.out for name in RECIPES)
+    listed = json.loads(sgpa("recipes", "--json").out)
+    assert [recipe["name"] for recipe in listed] == list(RECIPES)
+    assert listed[0]["epochs"] == 130
+    one = sgpa("recipes", "cifar10").out
+    for reading in readings("cifar10"):
+        assert " ".join(f"--set {setting}" for setting in reading.set) in one
+    assert "optim.epochs" in one
+    found = json.loads(sgpa("recipes", "zinc", "--json").out)
+    assert found["settings"]["optim.epochs"] == 300
+    assert {"field", "chosen", "other", "set"} <= set(found["readings"][0])
+    assert "did you mean" in sgpa("recipes", "cifar").complaint
+
+
+def test_methods_are_listed():
+    table = sgpa("methods")
+    assert table.code == 0
+    found = {method["id"]: method for method in json.loads(sgpa("methods", "--json").out)}
+    assert list(found) == list(CATALOGUE)
+    assert found["ts"]["after"] == "mle"
+    assert found["sgpa"]["after"] is None
+    assert not found["sngp"]["regression"]
+    assert found["de"]["models"] == 5
+    assert all(method["what"] and method["name"] in table.out for method in found.values())
+
+
+@pytest.mark.slow
+def test_a_finished_cell_is_neither_trained_nor_tested_again(copy):
+    again = sgpa("train", "digits", "--method", "sgpa", "--out", copy, *TINY)
+    assert again.code == 0
+    assert "trained before" in again.err
+    assert "nll" not in again.err
+    cell = copy / "cells" / "kernel-sgpa-0"
+    before = files(cell)
+    records = json.loads(sgpa("evaluate", cell, "--json").out)
+    assert {record["evaluation"] for record in records} == {"in-distribution", "robustness", "ood-detection"}
+    assert files(cell) == before
+    anew = sgpa("evaluate", cell, "--json", "--again")
+    assert json.loads(anew.out) == records
+    assert "clean data" in anew.err
+
+
+@pytest.mark.slow
+def test_members_of_an_ensemble_are_trained_and_read(copy):
+    trained = sgpa("train", "digits", "--method", "de", "--seed", 1, "--out", copy, *TINY)
+    assert trained.code == 0, trained.err
+    names = {path.name for path in (copy / "trainings").iterdir()}
+    assert {"kernel-mle-2", "kernel-mle-3"} <= names
+    assert sgpa("evaluate", copy / "cells" / "kernel-de-1").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["train", "cifar", "--method", "sgpa"], "unknown recipe 'cifar'; did you mean cifar10 or cifar100"),
+        (["train", "image", "photos"], "did you mean images"),
+        (["train", "digits", "--method", "spga"], "unknown method 'spga'; did you mean sgpa"),
+        (["train", "digits", "--method", "sgpa", "--attention", "sdp"], "needs a kernel"),
+        (["train", "digits", "--attention", "linear"], "attention='linear' (allowed: kernel, sdp)"),
+        (["train", "digits", "--set", "optim.epoch=3"], "did you mean epochs"),
+        (["train", "digits", "--set", "optim.epochs"], "not of the form field=value"),
+        (["train", "digits", "--set", "optim.epochs=many"], "expected a whole number"),
+        (["train", "digits", "--set", "optim.epochs=-1"], "epochs=-1 (allowed: 1 or more)"),
+        (["train", "digits", "--set", "sgpa.attention.kernel.preset=paper"], "set kernel.name"),
+        (["train", "digits", "--set", "name=mine"], "name cannot be set"),
+        (["train", "digits", "--device", "tpu"], "device='tpu' (allowed: cpu"),
+        (["train", "zinc", "--method", "ts"], "ts predicts classes, and zinc asks for numbers"),
+        (["train", "imdb", "--method", "de"], "a vocabulary of its own"),
+        (["train", "digits", "--method", "mcd", "--set", "model.dropout=0"], "dropout=0.0 (allowed: above 0"),
+        (["train", "cifar10", "--data-dir", "nowhere"], "no train files in nowhere"),
+        (["data", "corrupt", "svhn"], "'svhn' has no corrupted set; choose cifar10 or cifar100"),
+        (["data", "corrupt", "cifar10", "--data-dir", "nowhere"], "no test files in nowhere"),
+        (["benchmark", "cifar"], "unknown recipe 'cifar'; did you mean"),
+        (["benchmark", "digits", "--methods", "mle,foo"], "unknown method 'foo'"),
+        (["benchmark", "digits", "--methods", "sgpa", "--attentions", "sdp"], "nothing to run"),
+        (["benchmark", "digits", "--attentions", "kernel,foo"], "attention='foo'"),
+        (["demo", "--methods", "foo"], "unknown method 'foo'"),
+        (["evaluate", "nowhere"], "nowhere is not a folder"),
+        (["report", "nowhere"], "nowhere does not exist"),
+        (["report", "."], "holds no results"),
+        (["bench", "--model", "imdb"], "unknown model 'imdb'"),
+        (["data", "language-model", "--data-dir", "nowhere"], "no train files in nowhere"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, arguments, complaint):
+    monkeypatch.chdir(tmp_path)
+    assert complaint in sgpa(*arguments).complaint
+    assert not files(tmp_path)
+
+
+def test_missing_arguments_are_told_too():
+    assert sgpa("report").code == 2
+    assert sgpa("train", "digits", "--seed", "-1").code == 2
+    assert sgpa("fly").code == 2
+
+
+@pytest.mark.parametrize(
+    ("recipe", "complaint"),
+    [("zinc", "holds runs of recipe digits, not of zinc"), ("digits", "model.depth is 1 there and 3 now")],
+)
+def test_a_folder_belongs_to_one_recipe_with_one_setting(run, recipe, complaint):
+    before = files(run)
+    for command in ("train", "benchmark"):
+        assert complaint in sgpa(command, recipe, "--out", run).complaint
+    assert files(run) == before
+
+
+def test_a_folder_that_is_no_finished_run(run, tmp_path):
+    assert sgpa("evaluate", run).code == 0  # the only cell there is
+    assert "no run.json" in sgpa("evaluate", run / "trainings" / "kernel-sgpa-0").complaint
+    (tmp_path / "run.json").write_text("[")
+    assert "does not describe a run" in sgpa("evaluate", tmp_path).complaint
+
+
+@pytest.mark.slow
+def test_what_fails_is_listed_and_the_rest_goes_on(tmp_path, no_page):
+    settings = [*TINY, "--set", "model.dropout=0", "--set", "sgpa.drops=true"]  # there is nothing to drop
+    command = ["benchmark", "digits", "--methods", "mle,sgpa", "--seeds", 1, "--out", tmp_path, *settings]
+    outcome = sgpa(*command)
+    assert outcome.code == 1
+    assert "failed: kernel-sgpa-0: sgpa: drops=True" in outcome.err
+    assert "MLE" in outcome.out
+    assert {record["method"] for record in no_page[0]["records"]} == {"mle"}
+    again = sgpa(*command)
+    assert again.code == 1
+    assert "failed before and is left alone" in again.err
+    retried = sgpa(*command, "--retry")
+    assert retried.code == 1
+    assert "failed before" not in retried.err
+    pages = len(no_page)
+    assert sgpa(*command[:3], "sgpa", *command[4:]).code == 1  # nothing to report on
+    assert len(no_page) == pages
+
+
+@pytest.mark.slow
+def test_a_report_holds_cells_that_any_command_made(copy, tmp_path, no_page):
+    done = sgpa("benchmark", "digits", "--methods", "mle,ts", "--seeds", 1, "--out", copy, *TINY)
+    assert done.code == 0, done.err
+    assert "Temperature scaling" in done.out
+    assert "SGPA" not in done.out
+    shown = sgpa("report", copy)
+    assert shown.code == 0
+    assert "SGPA" in shown.out
+    cells = [copy / "cells" / "kernel-mle-0", copy / "cells" / "kernel-ts-0" / "results.json"]
+    some = sgpa("report", *cells, "--out", tmp_path / "some")
+    assert some.code == 0, some.err
+    assert "digits: mle, ts" in some.out
+    assert {timing["method"] for timing in no_page[-1]["run"]["timings"]} == {"mle", "ts"}
+    twice = sgpa("report", copy, cells[0], "--out", tmp_path / "twice").complaint
+    assert "merge every cell once" in twice
+    assert str(cells[0]) in twice
+    assert len(no_page) == 3
+    named = sgpa("report", copy, cells[0], "--names", "all,one", "--out", tmp_path / "named")
+    assert named.code == 0, named.err
+    assert "MLE (one)" in named.out
+    assert "1 different names" in sgpa("report", copy, cells[0], "--names", "all").complaint
+    alone = sgpa("report", cells[0], "--names", "alone", "--out", tmp_path / "alone")
+    assert "MLE (alone)" in alone.out, alone.err
+
+
+@pytest.mark.slow
+def test_a_report_is_a_page(run, tmp_path):
+    assert sgpa("report", run, "--out", tmp_path / "page").code == 0
+    assert (tmp_path / "page" / "report.html").stat().st_size > 10_000
+
+
+def test_runs_of_other_data_are_not_put_together(run, copy, tmp_path):
+    file = copy / "cells" / "kernel-sgpa-0" / "results.json"
+    results = json.loads(file.read_text())
+    for item in (*results["records"], *results["curves"]):
+        item["seed"] = 1
+    results["data"]["digits"] = "other"
+    file.write_text(json.dumps(results))
+    told = sgpa("report", run, copy, "--out", tmp_path / "both").complaint
+    assert "made from other data" in told
+    assert not (tmp_path / "both").exists()
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch):
+    def stop(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sgpa.experiments.runner.cells.train_together", stop)
+    for command in ("train", "benchmark"):
+        stopped = sgpa(command, "digits", "--out", tmp_path, *TINY)
+        assert stopped.code == 130
+        assert "run the same command again to go on" in stopped.err
+        assert "Traceback" not in stopped.err
+
+
+def test_a_cluster_needs_ray(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    told = sgpa("benchmark", "digits", "--cluster", "auto", "--out", tmp_path, *TINY)
+    assert "pip install 'sgpa[cluster]'" in told.complaint
+
+
+def test_bench_compares_four_methods():
+    table = sgpa("bench", "--model", "digits", "--repeats", 1)
+    assert table.code == 0
+    lines = [line for line in table.out.splitlines() if "MLE" in line or "dropout" in line or "SGPA" in line]
+    assert len(lines) == 4
+
+
+@pytest.mark.slow
+def test_a_language_model_is_trained_once(tmp_path, monkeypatch):
+    rng = pytest.importorskip("numpy").random.default_rng(0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for part in ("train", "test"):
+        hub.texts(tmp_path / "data" / "imdb" / f"{part}-00000-of-00001.parquet", rng, 12)
+    command = ["data", "language-model", "--data-dir", tmp_path / "data", "--epochs", 1, "--batch-size", 64]
+    done = sgpa(*command)
+    assert done.code == 0, done.err
+    assert "held-out perplexity" in done.err
+    folder = tmp_path / "cache" / "sgpa" / "language-model" / "imdb"
+    assert (folder / "elmo.json").exists()
+    assert (folder / "words.json").exists()
+    again = sgpa(*command)
+    assert again.code == 0
+    assert "loss" not in again.err

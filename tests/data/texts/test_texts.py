@@ -1,0 +1,351 @@
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from sgpa.core.errors import ConfigError, InputError
+from sgpa.core.inputs import Words
+from sgpa.data.texts.tokenized import (
+    encode,
+    imdb,
+    load_tokenizer,
+    pad_id,
+    read_texts,
+    read_unlabelled,
+    text_task,
+    train_tokenizer,
+)
+from sgpa.data.texts.words import COLA_TEST, WordVocabulary, characters, cola, sentences, tokenized
+from sgpa.models import ModelConfig, TokenConfig, Transformer
+from support.paths import DATA, needs
+
+needs_imdb = needs("imdb/*.parquet")
+needs_cola = needs("cola/*.parquet")
+
+GOOD = ["a fine film", "what a fine, fine film", "I liked this film", "fine acting"]
+BAD = ["a dull film", "dull, dull and long", "I left this dull film", "a long, long evening"]
+
+
+def write(path, content):
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def parquet(path, **columns):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+# reading files
+
+
+def test_every_kind_of_file_gives_the_same_texts(tmp_path):
+    rows = [("one, two", "pos"), ('say "no"', "neg"), ("two\nlines", "pos")]
+    csv = 'review,sentiment\n"one, two",pos\n"say ""no""",neg\n"two\nlines",pos\n'
+    files = [
+        write(tmp_path / "a.csv", csv),
+        write(tmp_path / "excel.csv", "\ufeff" + csv.replace("review,", "review;").replace('",', '";')),
+        parquet(tmp_path / "a.parquet", Text=[r[0] for r in rows], Label=[r[1] for r in rows]),
+    ]
+    for path in files:
+        texts, labels, classes = read_texts(path)
+        assert texts == [r[0] for r in rows]
+        assert classes == ["neg", "pos"]
+        assert labels.tolist() == [1, 0, 1]
+        assert read_unlabelled(path) == texts
+
+
+def test_a_stray_quote_in_a_tsv_swallows_no_rows(tmp_path):
+    path = write(tmp_path / "a.tsv", 'label\tsentence\n1\t"Quote, he said\n0\tplain\n1\tdone"\n')
+    texts, labels, _ = read_texts(path)
+    assert texts == ['"Quote, he said', "plain", 'done"']
+    assert labels.tolist() == [1, 0, 1]
+
+
+def test_numbers_are_classes_in_their_order(tmp_path):
+    path = parquet(tmp_path / "a.parquet", text=["x"] * 4, stars=[10.0, 2.0, 1.0, 10.0])
+    _, labels, classes = read_texts(path, label_column="stars")
+    assert classes == ["1", "2", "10"]
+    assert labels.tolist() == [2, 1, 0, 2]
+
+
+def test_a_file_without_labels_can_still_be_predicted(tmp_path):
+    assert read_unlabelled(write(tmp_path / "a.csv", "comment\nhello\n")) == ["hello"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "text,label\nx,1\n ,0\n", r"a\.csv, row 2: the text is empty \(row 1 is the first below"),
+        ("a.csv", "text,label\nx,1\ny,\n", r"row 2: no label in column 'label'"),
+        ("a.csv", "text,label\nx,1\ny,1\n", "every row has the label '1'"),
+        ("a.csv", "words,label\nx,1\n", r"which column holds the text\? Its columns are words, label"),
+        ("a.csv", "text,kind\nx,1\n", "name one with label_column"),
+        ("a.csv", "text,label\nx,1\na,b,0\n", "row 2: 3 values for 2 columns .* put quotes"),
+        ("a.csv", "text,text\nx,1\n", "two columns have the same name"),
+        ("a.csv", "text,label\n", "no rows below its header"),
+        ("a.csv", "", "no rows below its header"),
+        ("a.csv", 'text,label\n"x,1\n', "cannot be read"),
+        ("a.csv", "text,label\n" + "".join(f"x,{i}\n" for i in range(20)), "20 different values in 20 rows"),
+        ("a.xlsx", "", "convert it"),
+        ("a.parquet", "no parquet", "damaged or has the wrong ending"),
+    ],
+)
+def test_files_that_cannot_be_used_are_refused_in_one_line(tmp_path, name, content, message):
+    with pytest.raises(InputError, match=message) as caught:
+        read_texts(write(tmp_path / name, content))
+    assert "\n" not in str(caught.value)
+    assert name in str(caught.value)
+
+
+def test_other_mistakes_with_files(tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        read_texts(tmp_path / "none.csv")
+    path = write(tmp_path / "a.csv", "text,label\nx,1\ny,0\n")
+    with pytest.raises(InputError, match=r"no column 'body'; its columns are text, label"):
+        read_texts(path, text_column="body")
+    (tmp_path / "latin.csv").write_bytes("text,label\nété,1\n".encode("latin-1"))
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_texts(tmp_path / "latin.csv")
+    with pytest.raises(InputError, match=r"row 2: no label"):
+        read_texts(parquet(tmp_path / "a.parquet", text=["x", "y"], label=[1.0, float("nan")]))
+    with pytest.raises(InputError, match="holds int values, not text"):
+        read_texts(parquet(tmp_path / "b.parquet", text=[1, 2], label=[1, 0]))
+
+
+# tokenizers
+
+
+def test_text_survives_the_tokenizer():
+    tokenizer = train_tokenizer(GOOD + BAD, vocabulary=300)
+    odd = "  naïve\t\ncafé — 東京 \U0001f600 <br />  fine "
+    ids, lengths = encode(tokenizer, [odd, "fine"])
+    assert tokenizer.decode(ids[0].tolist()) == "naïve café — 東京 \U0001f600 <br /> fine"
+    assert [tokenizer.token_to_id(t) for t in ("<pad>", "<unk>", "<s>", "</s>")] == [0, 1, 2, 3]
+    assert ids.dtype == torch.int64
+    assert (ids[:, 0] == 2).all()
+    assert ids[torch.arange(2), lengths - 1].tolist() == [3, 3]
+    assert ids[1, lengths[1] :].eq(0).all()
+    assert ids[1, : lengths[1]].ne(0).all()
+
+
+def test_long_texts_are_cut_and_keep_their_end_mark():
+    tokenizer = train_tokenizer(GOOD, vocabulary=270)
+    ids, lengths = encode(tokenizer, ["a fine film " * 50, "a"], max_tokens=16)
+    assert ids.shape == (2, 16)
+    assert lengths.tolist() == [16, 3]
+    assert ids[0, -1] == 3
+    assert tokenizer.truncation is None  # the caller's tokenizer stays as it was
+
+
+def test_a_tokenizer_that_a_user_brings(tmp_path):
+    words = Tokenizer(models.WordLevel({"fine": 0, "film": 1, "?": 2}, unk_token="?"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    with pytest.raises(InputError, match="no padding token"):
+        pad_id(words)
+    words.save(str(tmp_path / "words.json"))
+    brought = load_tokenizer(tmp_path / "words.json")
+    assert pad_id(brought) == 3
+    assert encode(brought, ["film", "fine film fine"])[0].tolist() == [[1, 3, 3], [0, 1, 0]]
+    words.add_special_tokens(["[PAD]"])
+    words.save(str(tmp_path / "padded.json"))
+    assert pad_id(load_tokenizer(tmp_path / "padded.json")) == 3
+    for name, content in (("a.json", "{}"), ("b.json", "not JSON")):
+        with pytest.raises(InputError, match=r"is not a tokenizer\.json"):
+            load_tokenizer(write(tmp_path / name, content))
+    with pytest.raises(InputError, match="does not exist"):
+        load_tokenizer(tmp_path / "none.json")
+    with pytest.raises(ConfigError, match="260 or more"):
+        train_tokenizer(GOOD, vocabulary=100)
+
+
+# tasks
+
+
+def test_a_task_is_split_by_seed_and_its_model_reads_it():
+    texts, labels = (GOOD + BAD) * 5, torch.tensor(([1] * 4 + [0] * 4) * 5)
+    first, again, other = (
+        text_task(texts, labels, ("bad", "good"), seed=s, vocabulary=280) for s in (1, 1, 2)
+    )
+    sizes = [len(part) for part in (first.splits.train, first.splits.validation, first.splits.test)]
+    assert sizes == [28, 4, 8]
+    assert torch.equal(first.splits.test.inputs, again.splits.test.inputs)
+    assert not torch.equal(first.splits.train.targets, other.splits.train.targets)
+    for row, target in zip(first.splits.test.inputs, first.splits.test.targets, strict=True):
+        assert (first.tokenizer.decode(row.tolist()) in GOOD) == bool(target)
+    model = Transformer(
+        ModelConfig(embedding=TokenConfig(**first.embedding), depth=1, heads=2, width=8, outputs=2)
+    )
+    assert model.predict(first.encode(["a fine evening", "dull"])).probabilities.shape == (2, 2)
+    with pytest.raises(InputError, match="cannot be split"):
+        text_task(texts, labels, ("bad", "good"), sizes=(30, 0, 10))
+    with pytest.raises(InputError, match="8 texts but 3 labels"):
+        text_task(GOOD + BAD, labels[:3], ("bad", "good"))
+
+
+def test_batches_of_a_task_hold_rows_of_similar_length():
+    texts = ["word " * (1 + i % 40) for i in range(400)]
+    task = text_task(texts, torch.arange(400) % 2, ("a", "b"), vocabulary=270, sizes=(380, 10, 10))
+    spread = []
+    for batch in task.splits.train.batches(8, seed=0):
+        lengths = (batch.inputs != 0).sum(1)
+        spread.append(int(lengths.max() - lengths.min()))
+    assert sum(spread) / len(spread) < 8
+
+
+@pytest.fixture
+def small_imdb(tmp_path, monkeypatch):
+    """Sixty reviews in the layout of the real ones; each holds a word of its own."""
+    monkeypatch.setattr("sgpa.data.texts.tokenized.IMDB_SIZES", (40, 8, 12))
+    for part in ("train", "test"):
+        reviews = [f"the film number{part}{i}number is {'fine' if i % 2 else 'dull'}" for i in range(30)]
+        labels = [i % 2 for i in range(30)]
+        parquet(tmp_path / "imdb" / f"{part}-00000-of-00001.parquet", text=reviews, label=labels)
+    return tmp_path
+
+
+def test_only_training_text_trains_the_tokenizer(small_imdb, monkeypatch):
+    seen = []
+    original = train_tokenizer
+    monkeypatch.setattr(
+        "sgpa.data.texts.tokenized.train_tokenizer", lambda t, v: seen.extend(t) or original(seen, v)
+    )
+    task = imdb(3, data_dir=small_imdb, vocabulary=300, cache=False)
+    parts = (task.splits.train, task.splits.validation, task.splits.test)
+    written = [[task.tokenizer.decode(row.tolist()) for row in part.inputs] for part in parts]
+    assert [len(rows) for rows in written] == [40, 8, 12]
+    assert sorted(seen) == sorted(written[0])
+    assert not set(seen) & set(written[1] + written[2])
+
+
+def test_imdb_is_kept_and_found_again(small_imdb, tmp_path, monkeypatch):
+    cache = tmp_path / "kept"
+    made = imdb(1, data_dir=small_imdb, vocabulary=300, cache=cache)
+    (folder,) = cache.iterdir()
+    assert sorted(file.name for file in folder.iterdir()) == ["encoded.safetensors", "tokenizer.json"]
+    with monkeypatch.context() as m:
+        m.setattr("sgpa.data.texts.tokenized.text_task", lambda *_, **__: pytest.fail("made again"))
+        found = imdb(1, data_dir=small_imdb, vocabulary=300, cache=cache)
+    for part in ("train", "validation", "test"):
+        a, b = getattr(made.splits, part), getattr(found.splits, part)
+        assert all(torch.equal(getattr(a, n), getattr(b, n)) for n in ("inputs", "targets", "lengths"))
+    assert found.embedding == made.embedding
+    assert found.class_names == made.class_names
+    # another seed, another vocabulary or changed files make their own; damaged files are made again
+    imdb(2, data_dir=small_imdb, vocabulary=300, cache=cache)
+    imdb(1, data_dir=small_imdb, vocabulary=290, cache=cache)
+    imdb(1, data_dir=small_imdb, tokenizer=made.tokenizer, cache=cache)
+    assert len(list(cache.iterdir())) == 4
+    file = folder / "encoded.safetensors"
+    file.write_bytes(file.read_bytes()[:100])
+    again = imdb(1, data_dir=small_imdb, vocabulary=300, cache=cache)
+    assert torch.equal(again.splits.train.inputs, made.splits.train.inputs)
+    os.utime(small_imdb / "imdb" / "test-00000-of-00001.parquet", (1, 1))
+    imdb(1, data_dir=small_imdb, vocabulary=300, cache=cache)
+    assert len(list(cache.iterdir())) == 5
+    monkeypatch.setattr("sgpa.data.texts.tokenized.IMDB_SIZES", (40, 8, 13))
+    with pytest.raises(InputError, match="60 reviews instead of 61"):
+        imdb(1, data_dir=small_imdb, cache=False)
+    with pytest.raises(InputError, match="choose another `cache`"):
+        imdb(1, data_dir=small_imdb, cache=write(tmp_path / "file", ""))
+
+
+@needs_imdb
+def test_imdb_has_its_counts_and_balance():
+    tables = [pq.read_table(path) for path in sorted(DATA.glob("imdb/*.parquet"))]
+    assert [table.num_rows for table in tables] == [25_000, 25_000]
+    labels = [sum(table.column("label").to_pylist()) for table in tables]
+    assert labels == [12_500, 12_500]
+    texts, found, classes = read_texts(DATA / "imdb" / "test-00000-of-00001.parquet")
+    assert len(texts) == len(found) == 25_000
+    assert classes == ["0", "1"]
+
+
+# words
+
+
+def test_words_become_ids_and_characters():
+    vocabulary = WordVocabulary.of([["the", "cat"], ["the", "dog"]])
+    ids, lengths = vocabulary.encode([["the", "dog", "barks"], ["The", "cat"]])
+    assert ids.tolist() == [[2, 4, 1], [1, 3, 0]]  # cased; unknown words are 1
+    assert lengths.tolist() == [3, 2]
+    assert len(vocabulary) == 5
+    with pytest.raises(InputError, match="without words"):
+        vocabulary.encode([["a"], []])
+    spelled = characters(["é", "<S>", "long" * 9], max_characters=8)
+    assert spelled[0].tolist() == [259, 0xC3 + 1, 0xA9 + 1, 260, 261, 261, 261, 261]
+    assert spelled[1].tolist() == [259, 257, 260, 261, 261, 261, 261, 261]
+    assert spelled[2].tolist() == [259, *(ord(c) + 1 for c in "longlo"), 260]
+
+
+def test_texts_become_sentences():
+    assert sentences('He said "go!" I went.<br /><br />Mr X?') == [
+        ["he", "said", '"', "go", "!", '"'],
+        ["i", "went", "."],
+        ["mr", "x", "?"],
+    ]
+    assert sentences("a b c d e", max_words=2) == [["a", "b"], ["c", "d"], ["e"]]
+    assert sentences("  ") == []
+
+
+def test_words_and_marks_are_told_apart():
+    assert tokenized("It's 1,000 well-known o'clocks... can't, cannot -- D’Arcy's?") == [
+        *["it", "'s", "1,000", "well-known", "o'clocks", "...", "ca", "n't", ",", "can", "not", "--"],
+        *["d'arcy", "'s", "?"],
+    ]
+    assert tokenized(" \n ") == []
+
+
+@needs_cola
+def test_sentences_are_tokenized_as_cola_itself_does_it():
+    raw, own = (cola(0, tokens=tokens, data_dir=DATA) for tokens in ("raw", "tokenized"))
+    pairs = [(" ".join(a), list(b)) for a, b in zip(raw.train.rows, own.train.rows, strict=True)]
+    differ = [text for text, tokens in pairs if tokenized(text) != tokens]
+    assert len(differ) < len(pairs) / 300  # abbreviations and quotation marks
+
+
+@needs_cola
+@pytest.mark.parametrize(("tokens", "vocabulary", "longest"), [("raw", 7651, 42), ("tokenized", 5096, 44)])
+def test_cola_has_its_counts_and_balance(tokens, vocabulary, longest):
+    task = cola(0, tokens=tokens, data_dir=DATA)
+    sizes = [len(part) for part in (task.train, task.validation, task.test, task.ood)]
+    assert sizes == [7262, 500, COLA_TEST, 516]
+    acceptable = torch.cat([task.train.labels, task.test.labels]).float().mean()
+    assert abs(float(acceptable) - 0.704) < 5e-4
+    assert task.embedding == {"vocabulary": vocabulary, "max_tokens": longest}
+    assert set(task.validation.rows) <= set(task.train.rows)
+    assert set(task.vocabulary.words) == {word for row in task.train.rows for word in row}
+
+
+@needs_cola
+def test_cola_splits_by_seed_and_can_hold_rows_out():
+    first, again, other = (cola(seed, data_dir=DATA) for seed in (0, 0, 1))
+    assert first.test.rows == again.test.rows != other.test.rows
+    held = cola(0, holdout=1000, data_dir=DATA)
+    assert [len(part) for part in (held.train, held.validation, held.test)] == [6262, 1000, COLA_TEST]
+    assert held.test.rows == first.test.rows
+    assert sorted(held.train.rows + held.validation.rows) == sorted(first.train.rows)
+    with pytest.raises(ConfigError, match=r"holdout=-1.*tokens='bpe'"):
+        cola(0, holdout=-1, tokens="bpe", data_dir=DATA)
+    ids = first.splits().train
+    assert ids.inputs.shape == (7262, 42)
+    part = first.validation[torch.arange(20)]
+    rows = first.dataset(part, lambda rows: torch.ones(len(rows), max(map(len, rows)), 3, 4))
+    assert isinstance(rows.inputs, Words)
+    assert rows.inputs.layers.dtype == torch.float16
+    assert rows.inputs.ids.shape == rows.inputs.layers.shape[:2]
+
+
+def test_missing_cola_says_where_it_belongs(tmp_path):
+    with pytest.raises(InputError, match="cola"):
+        cola(0, data_dir=tmp_path)
+    for part in ("train", "validation_in_domain", "validation_out_of_domain"):
+        parquet(tmp_path / "cola" / f"{part}-00000-of-00001.parquet", sentence=["a b"], label=[1])
+    with pytest.raises(InputError, match="2 in-domain sentences instead of 9,078"):
+        cola(0, data_dir=tmp_path)
+    with pytest.raises(InputError, match="no column 'tokenized'"):
+        cola(0, tokens="tokenized", data_dir=tmp_path)

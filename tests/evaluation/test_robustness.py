@@ -1,0 +1,139 @@
+import numpy as np
+import pytest
+import torch
+
+from sgpa.core.errors import InputError
+from sgpa.core.types import Classification
+from sgpa.data import corruptions
+from sgpa.data.corruptions import ready
+from sgpa.evaluation.evaluate import Results, Subject, at_once
+from sgpa.evaluation.robustness import evaluate_corruptions
+from sgpa.experiments.runner.partial_results import Parts
+
+SUBJECT = Subject("cifar10", "kernel", "mle", 0)
+TYPES = ("gaussian_noise", "contrast")
+
+
+class Brightness:
+    """Says class 1 for bright images."""
+
+    def predict(self, images):
+        p = images.float().mean((1, 2, 3)).div(255)
+        probabilities = torch.stack([1 - p, p], 1)
+        return Classification(probabilities, torch.special.entr(probabilities).sum(-1))
+
+
+def data(n=12):
+    labels = torch.arange(n) % 2
+    noise = torch.randint(0, 60, (n, 3, 32, 32))
+    return (noise + 150 * labels.view(-1, 1, 1, 1)).to(torch.uint8), labels
+
+
+def test_the_mean_over_types_stands_beside_every_type():
+    images, labels = data()
+    told = []
+    found = evaluate_corruptions(
+        Brightness(),
+        SUBJECT,
+        images,
+        labels,
+        types=TYPES,
+        severities=(1, 5),
+        tell=lambda *line: told.append(line),
+    )
+    shifts = {r["shift"] for r in found.records}
+    assert shifts == {
+        f"cifar10-c-regenerated{kind}:{s}" for kind in ("", *(f"/{name}" for name in TYPES)) for s in (1, 5)
+    }
+    nll = {r["shift"]: r["value"] for r in found.records if r["metric"] == "nll"}
+    single = [nll[f"cifar10-c-regenerated/{name}:5"] for name in TYPES]
+    assert nll["cifar10-c-regenerated:5"] == pytest.approx(np.mean(single))
+    assert told[-1] == ("done", 4, 4)
+
+
+def test_ready_made_files_are_used_when_there_are_any(tmp_path):
+    images, labels = data(4)
+    stacked = np.concatenate([images.permute(0, 2, 3, 1).numpy()] * 5)
+    (tmp_path / "data" / "CIFAR-10-C").mkdir(parents=True)
+    for name in TYPES:
+        np.save(tmp_path / "data" / "CIFAR-10-C" / f"{name}.npy", stacked)
+    published = ready.find("cifar10", images, tmp_path / "data")
+    found = evaluate_corruptions(
+        Brightness(), SUBJECT, images, labels, types=TYPES, severities=(2,), ready_made=published
+    )
+    assert {r["shift"] for r in found.records} == {"cifar10-c:2", *(f"cifar10-c/{name}:2" for name in TYPES)}
+    with pytest.raises(InputError, match=r"holds uint8 .* expected uint8 \[15, 32, 32, 3\]"):
+        ready.find("cifar10", images[:3], tmp_path / "data").load("contrast", 1)
+    with pytest.raises(InputError, match=r"fog.npy is missing"):
+        evaluate_corruptions(Brightness(), SUBJECT, images, labels, types=("fog",), ready_made=published)
+
+
+def test_sets_made_once_give_the_same_numbers(tmp_path):
+    images, labels = data(6)
+    told = []
+    folder = ready.make("cifar10", images, tmp_path, types=TYPES[:1], tell=lambda *line: told.append(line))
+    assert told == [("gaussian_noise", 0, 1), ("done", 1, 1)]
+    kept = ready.find("cifar10", images, tmp_path)
+    assert kept == ready.ReadyMade(folder, 6, regenerated=True)
+    both = [
+        # the first five of six, one type that was made before and one that was not
+        evaluate_corruptions(Brightness(), SUBJECT, images[:5], labels[:5], types=TYPES, ready_made=made)
+        for made in (None, kept)
+    ]
+    assert both[0] == both[1]
+
+    before = (folder / "gaussian_noise.npy").stat().st_mtime_ns
+    ready.make("cifar10", images, tmp_path, types=TYPES)
+    assert (folder / "gaussian_noise.npy").stat().st_mtime_ns == before  # made once
+    assert not list(folder.glob(".*.tmp"))
+
+
+def test_sets_of_other_images_are_not_used(tmp_path):
+    images, _ = data(4)
+    folder = ready.make("cifar10", images, tmp_path, types=TYPES)
+    assert ready.find("cifar10", 255 - images, tmp_path) is None
+    assert ready.find("cifar100", images, tmp_path) is None
+    ready.make("cifar10", 255 - images, tmp_path, types=TYPES[:1])
+    assert ready.find("cifar10", images, tmp_path) is None
+    assert sorted(path.name for path in folder.glob("*.npy")) == [
+        "gaussian_noise.npy"
+    ]  # the old ones are gone
+    (folder / "made.json").write_text("{")
+    assert ready.find("cifar10", 255 - images, tmp_path) is None
+
+
+def test_all_fifteen_are_the_default():
+    assert len(corruptions.NAMES) == 15
+
+
+def test_a_test_that_was_stopped_goes_on_where_it_was(tmp_path):
+    images, labels = data()
+    asked = []
+
+    class Mortal(Brightness):
+        def predict(self, images):
+            asked.append(len(images))
+            if len(asked) == 4:
+                raise KeyboardInterrupt
+            return super().predict(images)
+
+    def test_with(predictor, keep):
+        return evaluate_corruptions(predictor, SUBJECT, images, labels, types=TYPES, keep=keep)
+
+    file, about = tmp_path / "cell" / "tested.jsonl", {"examination": {"rows": None}, "data": "abc"}
+    with pytest.raises(KeyboardInterrupt):
+        test_with(Mortal(), Parts(file, about))
+    file.write_text(file.read_text() + '{"part": "cut sho')
+    found = test_with(Mortal(), Parts(file, about))
+    assert len(asked) == 4 + 7  # ten sets, three of which were done
+    assert found == test_with(Brightness(), at_once)
+
+    test_with(Mortal(), Parts(file, about | {"data": "of another kind"}))
+    assert len(asked) == 4 + 7 + 10
+    assert Parts(file, about).found == {}
+
+
+def test_parts_are_kept_to_the_last_digit(tmp_path):
+    file = tmp_path / "tested.jsonl"
+    exact = Results([{"metric": "nll", "value": 0.1 + 0.2}], [{"kind": "reliability", "data": [1 / 3, None]}])
+    assert Parts(file, {})("a", lambda: exact) == Parts(file, {})("a", Results) == exact

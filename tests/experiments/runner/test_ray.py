@@ -1,0 +1,139 @@
+"""A grid over two Ray workers, one of which is killed in the middle of a job."""
+
+import os
+import signal
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from sgpa.core.errors import CheckpointError, ConfigError
+from sgpa.experiments.recipes import plans
+from sgpa.experiments.runner import Job, Place, benchmark, run_jobs
+from sgpa.experiments.runner.executors.ray import RETRIES, Cluster
+
+ray = pytest.importorskip("ray", reason="needs the extra `cluster`")
+pytestmark = pytest.mark.xdist_group("ray")  # all in one process of the tests: they share a cluster
+TINY = [
+    *("optim.epochs=3", "warm.epochs=40", "after.epochs=2", "warm.select_every=1", "task.train=100"),
+    *("model.depth=1", "model.width=16", "examination.rows=50", "examination.foreign_rows=50"),
+]
+METHODS = ("mle", "mcd", "sgpa")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_workers():
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_DISABLE_IMPORT_WARNING"] = "1"
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+def working(job):
+    """The process that does a job, if one does."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if (folder / "cmdline").read_bytes().startswith(f"ray::{job}".encode()):
+                return int(folder.name)
+        except OSError:
+            continue
+    return None
+
+
+class Killer:
+    """Hears the news, and kills the process of a job once, in the middle of it."""
+
+    def __init__(self, label, job):
+        self.label, self.job, self.killed = label, job, None
+
+    def __call__(self, work, done, total, _):
+        if work == self.label and self.killed is None and 0 < done < total:
+            self.killed = working(self.job)
+            if self.killed is not None:
+                os.kill(self.killed, signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the process to kill in /proc")
+def test_a_grid_with_a_killed_worker_gives_the_bytes_of_an_undisturbed_one(tmp_path):
+    grid = Place.of("digits", tmp_path / "cluster", TINY)
+    killer = Killer("kernel warm, seed 0", "kernel-warm-0")
+    outcome = benchmark(grid, plans(grid.recipe, METHODS), seeds=2, executor=Cluster("auto", killer))
+    assert outcome.failures == []
+    assert killer.killed is not None
+    alone = Place.of("digits", tmp_path / "alone", TINY)
+    benchmark(alone, plans(alone.recipe, METHODS), seeds=2)
+    cells = sorted(folder.name for folder in (tmp_path / "cluster" / "cells").iterdir())
+    assert len(cells) == 6
+    for name in ("results.json", *(f"cells/{cell}/results.json" for cell in cells)):
+        first, second = ((tmp_path / how / name).read_bytes() for how in ("cluster", "alone"))
+        assert first == second, name
+
+
+def die(marks: Path, announce):
+    """Leave a mark and end like a process that the system has killed."""
+    (marks / f"{time.monotonic_ns()}").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refuse(announce):
+    raise CheckpointError("this folder holds something else")
+
+
+def note(file: Path, announce):
+    announce("work", 1, 2, "half")
+    file.touch()
+
+
+def test_a_job_that_always_dies_is_a_failure_and_others_go_on(tmp_path):
+    (tmp_path / "marks").mkdir()
+    jobs = [
+        Job("dies", partial(die, tmp_path / "marks")),
+        Job("refuses", refuse),
+        Job("waits", partial(note, tmp_path / "never"), ("dies",)),
+        Job("works", partial(note, tmp_path / "done")),
+    ]
+    heard = []
+    with Cluster("auto", lambda *line: heard.append(line)) as executor:
+        failures = {f.job: f.reason for f in run_jobs(jobs, executor, tmp_path / "failed")}
+    assert set(failures) == {"dies", "refuses", "waits"}
+    assert failures["dies"].startswith("dies: its process died 3 times")
+    assert failures["refuses"] == "this folder holds something else"
+    assert failures["waits"] == "not run, because dies failed"
+    assert len(list((tmp_path / "marks").iterdir())) == 1 + RETRIES
+    assert (tmp_path / "done").exists()
+    assert heard == [("work", 1, 2, "half")]
+    assert ray.is_initialized()  # a cluster that was there before stays
+
+
+def test_a_folder_that_a_machine_does_not_see_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("sgpa.experiments.runner.executors.ray.write_text", lambda *_: None)
+    monkeypatch.setattr("sgpa.experiments.runner.executors.ray.sees", lambda mark: Path(mark).exists())
+    place = Place.of("digits", tmp_path / "grid", TINY)
+    with pytest.raises(ConfigError, match=r"does not see .*grid: the folder of the runs must be on a file"):
+        benchmark(place, plans(place.recipe, ("mle",)), seeds=1, executor=Cluster("auto", print))
+    assert not (tmp_path / "grid" / "trainings").exists()
+
+
+def test_what_a_cluster_cannot_do_is_said_at_once(tmp_path, monkeypatch):
+    with (
+        Cluster("auto", print) as executor,
+        pytest.raises(ConfigError, match=r"device='cuda:1' \(allowed: cpu, cuda\)"),
+    ):
+        executor.ready(tmp_path, "cuda:1")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+
+    def nobody(**_):
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setattr(ray, "init", nobody)
+    with pytest.raises(ConfigError, match="no Ray cluster answers at 'auto': start one with"):
+        Cluster("auto", print).__enter__()
+    for address in ("127.0.0.1:1", "ray://127.0.0.1:1"):
+        with pytest.raises(ConfigError, match=f"no Ray cluster answers at '{address}'.*refused"):
+            Cluster(address, print).__enter__()
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"pip install 'sgpa\[cluster\]'"):
+        Cluster("auto", print)

@@ -1,0 +1,128 @@
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from sgpa.cli.app import app
+from sgpa.core.errors import ConfigError
+from sgpa.data.images import digits
+from sgpa.experiments import demo
+from sgpa.experiments.recipes import DIGITS, RECIPES
+
+TINY = replace(DIGITS, model=replace(DIGITS.model, depth=1, width=16, heads=2))
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """The demo with a smaller model."""
+    monkeypatch.setitem(RECIPES, "digits", TINY)
+    monkeypatch.setattr("sgpa.experiments.demo.DIGITS", TINY)
+
+
+def run(directory, announce, seeds, workers):
+    outcome = demo.run(directory, announce, seeds=seeds, scale=0.02, workers=workers)
+    assert not outcome.failures
+    return outcome.results
+
+
+def quiet(*_):
+    pass
+
+
+def test_the_embedded_data_is_what_it_says():
+    splits = digits.load()
+    assert (len(splits.train), len(splits.validation), len(splits.test)) == (300, 300, 1197)
+    rows = torch.cat([part.inputs.flatten(1) for part in (splits.train, splits.validation, splits.test)])
+    assert len(rows) == 1797
+    assert rows.min() == -1
+    assert rows.max() == 1
+    counts = torch.cat([p.targets for p in (splits.train, splits.validation, splits.test)]).bincount()
+    assert counts.tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    with pytest.raises(ConfigError, match="train=5"):
+        digits.load(train=5)
+
+
+@pytest.mark.parametrize("shift", digits.SHIFTS)
+def test_shifts_grow_with_their_strength_and_repeat(shift):
+    test = digits.load().test[:100]
+    make = digits.SHIFTS[shift]
+    distances = [(make(test, s).inputs - test.inputs).square().mean().item() for s in digits.STRENGTHS]
+    assert distances == sorted(distances)
+    assert distances[0] > 0
+    assert torch.equal(make(test, 3).inputs, make(test, 3).inputs)
+    assert make(test, 5).inputs.abs().max() <= 1
+
+
+def test_photo_patches_fill_the_range_of_a_digit():
+    patches = digits.photo_patches(50)
+    assert patches.shape == (50, 1, 8, 8)
+    assert patches.amin((1, 2, 3)).eq(-1).all()
+    assert patches.amax((1, 2, 3)).eq(1).all()
+    assert torch.equal(patches, digits.photo_patches(50))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("tiny")
+def test_the_demo_makes_tidy_records_and_starts_no_finished_run_again(tmp_path):
+    saved = run(tmp_path, quiet, seeds=2, workers=1)
+    assert json.loads((tmp_path / "results.json").read_text())["records"] == saved["records"]
+    columns = {
+        "dataset",
+        "augmentation",
+        "evaluation",
+        "shift",
+        "attention",
+        "method",
+        "metric",
+        "value",
+        "seed",
+    }
+    assert all(set(record) == columns for record in saved["records"])
+    per_cell = 7 * (1 + 2 * 5) + 4  # seven metrics on clean and shifted digits, four of detection
+    assert len(saved["records"]) == 2 * 2 * per_cell
+    kinds = {"reliability", "risk-coverage", "entropy", "training", "examples"}
+    assert {c["kind"] for c in saved["curves"]} == kinds
+    assert len(saved["run"]["timings"]) == 4
+    assert all(timing["train_seconds"] > 0 for timing in saved["run"]["timings"])
+    announced = []
+    again = run(tmp_path, lambda *line: announced.append(line), seeds=2, workers=1)
+    assert again["records"] == saved["records"]
+    assert not any("nll" in note for *_, note in announced)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("tiny")
+def test_side_by_side_equals_one_after_the_other(tmp_path):
+    torch.set_num_threads(1)
+    alone = run(tmp_path / "alone", quiet, seeds=1, workers=1)
+    together = run(tmp_path / "together", quiet, seeds=1, workers=2)
+    assert alone["records"] == together["records"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("tiny")
+def test_the_command_prints_a_table_and_writes_a_page(tmp_path):
+    options = ["demo", "--out", str(tmp_path), "--seeds", "1", "--scale", "0.02", "--workers", "1"]
+    result = CliRunner().invoke(app, options)
+    assert result.exit_code == 0, result.output
+    assert "SGPA" in result.output
+    assert (tmp_path / "report.html").stat().st_size > 100_000
+    again = CliRunner().invoke(
+        app, ["report", str(tmp_path / "results.json"), "--out", str(tmp_path / "copy")]
+    )
+    assert again.exit_code == 0
+    assert (tmp_path / "copy" / "report.html").exists()
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["report"]])
+def test_help_is_everywhere_with_an_example(command):
+    result = CliRunner().invoke(app, [*command, "--help"])
+    assert result.exit_code == 0
+    assert "Example" in result.output or not command
+
+
+def test_bad_options_are_refused():
+    assert CliRunner().invoke(app, ["demo", "--seeds", "0"]).exit_code == 2
+    assert CliRunner().invoke(app, ["fly"]).exit_code == 2

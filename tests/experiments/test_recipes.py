@@ -1,0 +1,292 @@
+"""Every recipe builds, trains and is examined, on small made-up data in the layout of the real ones."""
+
+import csv
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+
+import pytest
+import torch
+
+from sgpa.core.errors import CheckpointError, ConfigError, InputError
+from sgpa.core.files import read_json
+from sgpa.core.inputs import Batch
+from sgpa.core.types import Loss
+from sgpa.data.language_model.model import ElmoConfig, ElmoModel
+from sgpa.experiments.recipes import RECIPES, Recipe, find, override, plan, plans, readings
+from sgpa.experiments.runner import Place, benchmark, open_cell
+from sgpa.gp.objective import Progress, negative_elbo
+from sgpa.methods import CATALOGUE, Ensemble, Mle
+from sgpa.methods.base import Method
+from sgpa.models import KernelAttentionConfig, Transformer
+from sgpa.report import write_report
+from sgpa.training.plan import plan_of
+from support import hub
+
+PAPER = [name for name in RECIPES if name != "digits"]
+QUICK = ["optim.epochs=1", "warm.epochs=1", "after.epochs=1", "ensemble=2", "examination.severities=5"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    root = hub.write_all(tmp_path_factory.mktemp("data"))
+    model = ElmoModel(ElmoConfig(filters=((1, 4),), width=4, cell=8))
+    model.save(root / "language-model")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def _small(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setattr("sgpa.data.texts.tokenized.IMDB_SIZES", (24, 6, 10))
+    monkeypatch.setattr("sgpa.data.texts.words.COLA_TRAIN", 30)
+    monkeypatch.setattr("sgpa.data.texts.words.COLA_TEST", 10)
+    monkeypatch.setattr("sgpa.data.texts.words.WATCHED", 8)
+
+
+KEY = ("dataset", "augmentation", "evaluation", "metric")
+
+
+def records(outcome):
+    return outcome.results["records"]
+
+
+def settings(name, data):
+    batch = {"imdb": 12, "cola": 15, "zinc": 10}.get(name, 9)
+    chosen = [*QUICK, *(f"{part}.batch_size={batch}" for part in ("optim", "warm", "after"))]
+    if name.startswith("cifar"):
+        chosen += ["examination.corruptions=contrast", "examination.rows=5", "examination.foreign_rows=3"]
+    if name == "imdb":
+        chosen += ["task.vocabulary=300", "task.max_tokens=32"]
+    if name == "cola":
+        chosen += [f"task.language_model={data / 'language-model'}"]
+    return chosen
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_every_recipe_trains_two_steps_and_is_examined(tmp_path, data, name):
+    """The real architectures; and every number the paper's tables have for MLE and SGPA comes out."""
+    place = Place.of(name, tmp_path, settings(name, data), data_dir=data)
+    outcome = benchmark(place, plans(place.recipe, ("mle", "sgpa")), seeds=1)
+    assert not outcome.failures
+    lines = (tmp_path / "trainings" / "kernel-sgpa-0" / "log.jsonl").read_text().splitlines()
+    assert len(lines) == 1
+    assert -(-len(place.task(0).splits.train) // place.recipe.after.batch_size) == 2
+    found = {(*(r[name] for name in KEY), r["shift"].replace("-regenerated", "")) for r in records(outcome)}
+    dataset, augmentation = place.recipe.task.dataset, place.recipe.task.augmentation
+    with (files("sgpa.report") / "paper_results.csv").open() as file:
+        published = [r for r in csv.DictReader(file) if r["dataset"] == dataset]
+    wanted = {
+        (*(r[name] for name in KEY), r["shift"])
+        for r in published
+        if r["method"] == "sgpa" and r["evaluation"] in ("in-distribution", "robustness", "ood-detection")
+        if r["augmentation"] == augmentation and not r["shift"].endswith((":1", ":2", ":3", ":4"))
+    }
+    assert wanted
+    assert wanted <= found
+
+
+@pytest.mark.parametrize("name", ["imdb", "cola", "zinc", "cifar10"])
+def test_all_methods_of_a_task_run_with_both_attentions(tmp_path, data, name):
+    small = ["model.depth=1", "model.width=16", "model.heads=2", "sgpa.attention.num_global=3"]
+    small.append("sngp.head.features=8")
+    place = Place.of(name, tmp_path, [*settings(name, data), *small], data_dir=data)
+    rows = plans(place.recipe, attentions=("kernel", "sdp"))
+    outcome = benchmark(place, rows, seeds=1)
+    assert not outcome.failures
+    keys = {(r["attention"], r["method"]) for r in outcome.results["records"]}
+    assert keys == {(row.attention, row.method.id) for row in rows}
+    values = [r["value"] for r in outcome.results["records"] if r["metric"] == "nll"]
+    assert all(value is not None and value < 1e3 for value in values)
+    cell = tmp_path / "cells" / "kernel-sgpa-0"
+    limit = read_json(cell / "run.json")["threshold"]
+    assert open_cell(cell, data_dir=data).threshold == (float("inf") if limit is None else limit)
+
+
+def test_what_methods_share_is_trained_once(tmp_path):
+    place = Place.of("digits", tmp_path)
+    names = {t.name for row in plans(place.recipe) for t in row.trainings}
+    assert names == {"mle", "warm", "sgpa", "mfvi", "sngp"}
+    shared = {row.method.id: row.trainings[-1].name for row in plans(place.recipe)}
+    assert {m for m, training in shared.items() if training == "mle"} == {"mle", "ts", "kflla", "de", "mcd"}
+    folders = {row.method.id: place.model_folder(row, 0).name for row in plans(place.recipe)}
+    assert {m for m, folder in folders.items() if folder != "model"} == {"mcd"}
+    assert folders["mcd"] == "model-mcd"
+
+
+def test_sgpa_goes_on_from_the_very_mle_where_both_train_alike():
+    alike = replace(find("digits"), warm=find("digits").optim)
+    (first, second), (mle,) = plan(alike, "sgpa").trainings, plan(alike, "mle").trainings
+    assert (first, second.name) == (mle, "sgpa")
+    apart = replace(alike, warm=replace(alike.optim, lr=2 * alike.optim.lr))
+    assert plan(apart, "sgpa").trainings[0].name == "warm"
+
+
+def test_what_sgpa_has_after_the_mle_others_can_have_too(tmp_path):
+    small = [*QUICK, "task.train=50", "model.depth=1", "model.width=8", "model.dropout=0.1"]
+    place = Place.of("digits", tmp_path, [*small, "all_go_on=true", "after_dropout=0.05"])
+    rows = {name: plan(place.recipe, name) for name in ("mle", "ts", "kflla", "de", "mcd", "sgpa")}
+    names = {name: [training.name for training in row.trainings] for name, row in rows.items()}
+    ends = dict.fromkeys(rows, "mle-after") | {"mcd": "mcd-after", "sgpa": "sgpa"}
+    assert names == {name: ["mle", end] for name, end in ends.items()}
+    assert rows["mcd"].trainings[0].also == ()  # nobody reads an epoch that dropout would choose there
+    assert not benchmark(place, list(rows.values()), seeds=1).failures
+    rates = {
+        name: Transformer.from_pretrained(place.model_folder(row, 0)).config.dropout
+        for name, row in rows.items()
+    }
+    assert rates == dict.fromkeys(rows, 0.05) | {"mcd": 0.1}
+    with pytest.raises(ConfigError, match=r"after_dropout=1.0 \(allowed: 0 or more, below 1\)"):
+        override(find("digits"), ["after_dropout=1.0"])
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_other_readings_are_settings_that_exist(name):
+    for reading in readings(name):
+        changed = override(find(name), reading.set)
+        assert changed != find(name), reading.field
+        assert isinstance(changed, Recipe)
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("optim.epoch=3", "did you mean epochs"),
+        ("optimiser.epochs=3", "no field optimiser.epochs"),
+        ("optim.epochs=-3", r"epochs=-3 \(allowed: 1 or more\)"),
+        ("optim.epochs=many", "expected a whole number"),
+        ("optim.epochs=2.5", "expected a whole number"),
+        ("optim.epochs", "not of the form field=value"),
+        ("optim=3", "group of fields; set one of them: optim.epochs"),
+        ("optim.epochs.more=3", "has no fields"),
+        ("sgpa.kl.g=1/M", "a number or 1/N"),
+        ("task.augment=maybe", "true or false"),
+        ("methods=mle,magic", "allowed: mle, ts"),
+        ("name.first=x", "has no fields"),
+    ],
+)
+def test_bad_settings_are_explained(setting, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        override(find("cifar10"), [setting])
+
+
+def test_settings_reach_every_kind_of_field():
+    recipe = override(
+        find("cifar10"),
+        [
+            "optim.epochs=20",
+            "optim.clip=1",
+            "optim.weight_decay=0.1",
+            "warm.weight_decay=0.2",
+            "after.weight_decay=0.3",
+            "after.lr=1e-3",
+            "sgpa.kl.a=1/N",
+            "task.augment=true",
+            "methods=mle,sgpa",
+            "examination.severities=1,5",
+            "examination.rows=none",
+            "kernel.preset=paper",
+            "kernel.reach=0.5,1,2,3e0",
+        ],
+    )
+    assert recipe.optim.epochs == 20
+    assert recipe.optim.clip == 1.0
+    assert [o.weight_decay for o in (recipe.optim, recipe.warm, recipe.after)] == [0.1, 0.2, 0.3]
+    assert recipe.after.lr == 1e-3
+    assert recipe.sgpa.kl.a == "1/N"
+    assert recipe.task.augmentation == "three-augment"
+    assert recipe.methods == ("mle", "sgpa")
+    assert recipe.examination.severities == (1, 5)
+    kernel = plan(recipe, "sgpa").method.attention.kernel
+    assert (kernel.preset, kernel.reach) == ("paper", (0.5, 1.0, 2.0, 3.0))
+    assert override(recipe, ["kernel.reach=[]"]).kernel.reach == ()
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (lambda: find("cifar11"), "did you mean cifar10"),
+        (lambda: plan(find("cifar10"), "sgp"), "did you mean"),
+        (lambda: plan(find("cifar10"), "sgpa", "sdp"), "needs a kernel"),
+        (lambda: plan(find("cifar10"), "mle", "flash"), "kernel, sdp"),
+        (lambda: plan(find("zinc"), "ts"), "asks for numbers"),
+    ],
+)
+def test_bad_plans_are_explained(call, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        call()
+
+
+def test_the_catalogue_is_complete():
+    assert list(CATALOGUE) == ["mle", "ts", "mfvi", "mcd", "kflla", "sngp", "sgpa", "de", "sgpae"]
+    assert {name for name, method in CATALOGUE.items() if not method.regression} == {"ts", "kflla", "sngp"}
+    for name, method in CATALOGUE.items():
+        assert method.id == name
+        assert isinstance(method, Ensemble) == (name in ("de", "sgpae"))
+
+
+def test_a_missing_language_model_says_how_to_get_one(data):
+    with pytest.raises(InputError, match=r"language-model.*task.language_model=none"):
+        find("cola").task.load(0, data)
+
+
+def test_cola_learns_from_words_alone(tmp_path, data):
+    chosen = [s for s in settings("cola", data) if "language_model" not in s]
+    place = Place.of("cola", tmp_path, [*chosen, "task.language_model=none"], data_dir=data)
+    assert not benchmark(place, plans(place.recipe, ("mle",)), seeds=1).failures
+
+
+# ---- a tenth method, through the public contract alone --------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Smoothed(Method):
+    """Label smoothing: part of the target goes to all classes alike."""
+
+    share: float = 0.1
+    attention: KernelAttentionConfig = field(default_factory=KernelAttentionConfig)
+
+    id = "smoothed"
+
+    def build(self, config) -> Transformer:
+        return Transformer(replace(config, attention=self.attention))
+
+    def loss(self, model: Transformer, batch: Batch, progress: Progress) -> Loss:
+        del progress
+        output = model(batch.inputs)
+        sharp = negative_elbo(output, model.likelihood, batch.targets)
+        even = -output.f.log_softmax(-1).mean()
+        return replace(sharp, nll=(1 - self.share) * sharp.nll + self.share * even)
+
+
+def test_a_method_of_ones_own_trains_and_appears_in_a_report(tmp_path):
+    place = Place.of("digits", tmp_path, ["optim.epochs=20", "optim.lr=5e-3"])
+    rows = [plan(place.recipe, "mle"), plan_of(Smoothed(), place.recipe.optim)]
+    outcome = benchmark(place, rows, seeds=1)
+    assert not outcome.failures
+    page = write_report(outcome.results, tmp_path).read_text()
+    assert "smoothed" in page
+    accuracy = {
+        r["method"]: r["value"]
+        for r in outcome.results["records"]
+        if r["metric"] == "accuracy" and r["evaluation"] == "in-distribution"
+    }
+    assert accuracy["smoothed"] > 0.2
+    losses = {
+        m: Smoothed().loss(m.build(place.recipe.model), _batch(), Progress(0, 1)) for m in (Mle(), Smoothed())
+    }
+    assert all(torch.isfinite(loss.total) for loss in losses.values())
+
+
+def _batch():
+    return Batch(torch.randn(4, 1, 8, 8), torch.arange(4))
+
+
+def test_a_folder_of_another_recipe_is_refused_and_left_alone(tmp_path):
+    Place.of("digits", tmp_path, QUICK).claim()
+    before = (tmp_path / "recipe.json").read_bytes()
+    with pytest.raises(CheckpointError, match="recipe digits, not of cifar10"):
+        Place.of("cifar10", tmp_path).claim()
+    with pytest.raises(CheckpointError, match=r"optim.epochs is 1 there and 150 now"):
+        Place.of("digits", tmp_path, QUICK[1:]).claim()
+    Place.of("digits", tmp_path, [*QUICK, "seeds=7"]).claim()  # more seeds are welcome
+    assert (tmp_path / "recipe.json").read_bytes() == before

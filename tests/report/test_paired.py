@@ -1,0 +1,95 @@
+"""The paired comparison against scipy, by hand, and where it has nothing to say."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import ttest_rel
+
+from sgpa.report import aggregate, evaluation_table, paired_difference
+from sgpa.report.paired import against_mle, best_against_second, difference_table, legend, with_marks
+from sgpa.report.tables import Column
+from support.fake_results import record
+
+NLL = Column("in-distribution", "", "nll")
+values = st.floats(-10, 10).map(lambda x: round(x, 3))
+
+
+@given(st.lists(st.tuples(values, values), min_size=3, max_size=12))
+def test_equals_scipy(pairs: list[tuple[float, float]]) -> None:
+    x, y = np.array(pairs).T
+    found = paired_difference(dict(enumerate(x)), dict(enumerate(y)))
+    assert found is not None
+    d = x - y
+    assert found.n == len(pairs)
+    assert found.mean == pytest.approx(d.mean(), abs=1e-12)
+    assert found.error == pytest.approx(d.std(ddof=1) / np.sqrt(len(d)), abs=1e-12)
+    if d.std() > 1e-9:
+        assert found.p == pytest.approx(ttest_rel(x, y).pvalue)
+
+
+def test_no_difference_at_all() -> None:
+    found = paired_difference({0: 0.1, 1: 0.2, 2: 0.3}, {0: 0.1, 1: 0.2, 2: 0.3})
+    assert found is not None
+    assert (found.mean, found.error, found.p, found.n) == (0.0, 0.0, 1.0, 3)
+    assert not found.significant
+
+
+def test_the_same_difference_in_every_seed_has_no_spread_to_test_against() -> None:
+    found = paired_difference({0: 1.1, 1: 1.2, 2: 1.3}, {0: 0.1, 1: 0.2, 2: 0.3})
+    assert found is not None
+    assert found.mean == pytest.approx(1.0)
+    assert found.error == pytest.approx(0.0, abs=1e-15)
+    assert found.p is None
+    assert not found.significant
+
+
+def test_few_seeds_are_not_tested() -> None:
+    two = paired_difference({0: 1.0, 1: 2.0}, {0: 0.0, 1: 0.5})
+    assert two is not None
+    assert (two.mean, two.error, two.p, two.n) == (1.25, pytest.approx(0.25), None, 2)
+    one = paired_difference({0: 1.0, 5: 9.0}, {0: 0.5, 1: 2.0})
+    assert one is not None
+    assert (one.mean, one.error, one.p, one.n) == (0.5, None, None, 1)
+    assert paired_difference({0: 1.0}, {1: 1.0}) is None
+
+
+def many(method: str, nlls: list[float], attention: str = "kernel") -> list[dict[str, object]]:
+    return [record(method, "nll", v, seed, attention=attention) for seed, v in enumerate(nlls)]
+
+
+RECORDS = [
+    *many("mle", [1.00, 1.21, 1.39, 1.62]),
+    *many("sgpa", [0.50, 0.70, 0.91, 1.10]),
+    *many("mcd", [1.05, 1.15, 1.42, 1.59]),
+    *many("mle", [2.0, 2.2, 2.4, 2.61], "sdp"),
+    *many("de", [0.45]),
+]
+
+
+def test_marks_follow_the_pairing_not_the_error_bars() -> None:
+    cells = aggregate(RECORDS)
+    found = against_mle(cells, NLL)
+    assert set(found) == {("kernel", "sgpa"), ("kernel", "mcd"), ("kernel", "de")}
+    assert found["kernel", "sgpa"].significant  # although the seeds spread more than the methods differ
+    assert not found["kernel", "mcd"].significant
+    table = with_marks(evaluation_table(cells, "in-distribution"))
+    assert set(table.marks) == {(("kernel", "sgpa"), NLL)}
+    assert "paired t-test over the n = 4 shared seeds" in legend(table)
+    assert "not corrected" in legend(table)
+    assert legend(evaluation_table(aggregate(RECORDS[-1:]), "in-distribution")) == ""
+
+
+def test_table_of_differences() -> None:
+    table = difference_table(evaluation_table(aggregate(RECORDS), "in-distribution"))
+    assert ("kernel", "mle") not in table.rows
+    assert table.cells[("kernel", "sgpa"), NLL].mean == pytest.approx(-0.5025)
+    assert table.best(NLL) == set()
+
+
+def test_best_against_second_also_without_ensembles() -> None:
+    tops = best_against_second(aggregate(RECORDS), [NLL])
+    assert [(top.best[1], top.second[1], top.difference.n) for top in tops] == [
+        ("de", "sgpa", 1),
+        ("sgpa", "mcd", 4),
+    ]

@@ -1,0 +1,105 @@
+"""The published numbers beside ours, and our ranks against the published ones."""
+
+import csv
+from importlib.resources import files
+
+import pytest
+
+from sgpa.report import aggregate, evaluation_table, to_html, to_markdown
+from sgpa.report.figures.style import looks
+from sgpa.report.paper import STANDS_FOR, beside, paper_shift, published
+from sgpa.report.sections.blocks import Material, notes
+from sgpa.report.sections.ranking import rank_table
+from sgpa.report.tables import Column
+from support.fake_results import record
+
+ROWS = list(csv.DictReader((files("sgpa.report") / "paper_results.csv").read_text("utf-8").splitlines()))
+CIFAR = {"dataset": "cifar10", "attention": "kernel"}
+
+
+def test_every_printed_value_is_found() -> None:
+    plain = [r for r in ROWS if r["evaluation"] in ("in-distribution", "robustness", "ood-detection")]
+    for row in plain:
+        ours = [
+            record(row["method"], row["metric"], 1.0, **{k: row[k] for k in (*CIFAR, "evaluation", "shift")})
+        ]
+        task = (row["dataset"], "" if row["augmentation"] == "none" else row["augmentation"])
+        (found,) = beside(aggregate(ours), task).values()
+        assert found.mean == float(row["mean"])
+
+
+def test_forms_of_sgpa_are_variants() -> None:
+    for name, accuracy in (("standard", 0.6435), ("Cheng-Boots", 0.7513), ("orthogonal", 0.7787)):
+        cells = aggregate([record(f"sgpa:{name}", "accuracy", 0.8, **CIFAR)])
+        (found,) = beside(cells, ("cifar10", "")).values()
+        assert found.mean == accuracy
+
+
+def test_our_names_of_shifts_stand_for_the_published_ones() -> None:
+    assert paper_shift("cifar10-c-regenerated:3") == "cifar10-c:3"
+    assert paper_shift("mini_imagenet") == "miniimagenet"
+    assert paper_shift("cola-ood") == "cola-ood"
+    printed = {row["shift"].partition(":")[0] for row in ROWS}
+    assert set(STANDS_FOR.values()) <= printed
+
+
+def test_tables_show_ours_above_the_papers() -> None:
+    where = {"evaluation": "robustness", "shift": "cifar10-c-regenerated:5", **CIFAR}
+    records = [record("sgpa", "nll", 2.0, seed, **where) for seed in range(3)]
+    records += [record("mine", "nll", 1.9, **where), record("sgpa", "brier", 0.5, **where)]
+    cells = aggregate(records)
+    material = Material(("cifar10", ""), cells, [], {}, looks(row for row, _ in cells))
+    table = material.annotated(evaluation_table(cells, "robustness"))
+    lines = to_markdown(table).splitlines()
+    assert [line.split("|")[1:3] for line in lines[2:]] == [
+        [" SGPA ", " 2.000 ± 0.000 "],
+        [" *paper* ", " 2.381 ± 0.059 "],
+        [" mine ", " **1.900** "],
+    ]
+    assert '<span class="paper">paper 2.381</span>' in to_html(table)
+    assert to_html(table).count("paper 2.381") == 1
+    assert "Regenerated corruptions stand for the official files." in notes(table)
+
+
+def test_aupr_is_compared_at_the_papers_share() -> None:
+    where = {"evaluation": "ood-detection", "shift": "mini_imagenet", **CIFAR}
+    plain = Column("ood-detection", "mini_imagenet", "aupr")
+    shared = Column("ood-detection", "mini_imagenet", "aupr_paper_share")
+    alone = beside(aggregate([record("sgpa", "aupr", 0.9, **where)]), ("cifar10", ""))
+    assert [column for _, column in alone] == [plain]
+    both = [record("sgpa", name, 0.9, **where) for name in ("aupr", "aupr_paper_share")]
+    found = beside(aggregate(both), ("cifar10", ""))
+    assert [column for _, column in found] == [shared]
+    assert found[("kernel", "sgpa"), shared].mean == 0.9382
+
+
+def test_mce_is_compared_with_that_of_all_classes() -> None:
+    both = aggregate([record("sgpa", name, 0.05, **CIFAR) for name in ("mce", "mce_all_classes")])
+    found = beside(both, ("cifar10", ""))
+    assert {column.metric: value.mean for (_, column), value in found.items()} == {"mce_all_classes": 0.0825}
+
+
+def test_misprints_carry_a_question_mark_and_ensembles_no_error() -> None:
+    assert published()[("zinc", ""), "in-distribution", "", "kernel", "mle", "nll"].doubtful
+    assert not published()[("zinc", ""), "in-distribution", "", "kernel", "mle", "mae"].doubtful
+    key = (("cifar10", ""), "ood-detection", "svhn", "kernel", "de", "auroc")
+    assert published()[key].error is None  # printed as 0.0000
+
+
+@pytest.mark.parametrize("augmentation", ["none", "three-augment"])
+def test_published_ranks_come_out_of_the_published_tables(augmentation: str) -> None:
+    records = [
+        {**row, "value": float(row["mean"]), "seed": 0}
+        for row in ROWS
+        if row["evaluation"] == "ood-detection"
+        and row["augmentation"] == augmentation
+        and row["attention"] == "kernel"
+    ]
+    table = rank_table(records)
+    assert table is not None
+    assert [column.label for column in table.columns] == ["AUROC (6)", "AUPR (6)"]
+    for row in ROWS:
+        if row["evaluation"] == "rank" and row["augmentation"] == augmentation:
+            name = row["metric"].removeprefix("rank-")
+            cell = table.cells[("kernel", row["method"]), Column("rank", f"ood-detection:{name}", "rank")]
+            assert cell.mean == pytest.approx(float(row["mean"]), abs=5.1e-5)

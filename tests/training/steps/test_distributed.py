@@ -1,0 +1,158 @@
+"""Two processes under torchrun, each with half of every batch, give what one process gives."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sgpa.core.files import read_tensors
+from sgpa.core.noise import Shard, bernoulli, normal, sharded, source
+from sgpa.experiments.recipes import plan
+from sgpa.experiments.runner import Place, cells
+from sgpa.models import Transformer
+from sgpa.training.logs import read_log
+from sgpa.training.steps.distributed import share
+from support.paths import ROOT
+from support.torchrun_runs import CASES, STOPPED, TINY, grid
+
+pytestmark = [
+    pytest.mark.xdist_group("torchrun"),  # all in one process of the tests: they share what was trained
+    pytest.mark.skipif(
+        not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+        reason="this torch has no gloo, which processes talk through on a CPU",
+    ),
+]
+SCRIPT = str(ROOT / "tests" / "support" / "torchrun_runs.py")
+
+
+def torchrun(*command, seconds=120):
+    """Start two processes and wait for them."""
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node",
+        "2",
+        "--standalone",
+        *command,
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        launch, capture_output=True, text=True, timeout=seconds, env=environment, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parallel")
+    finished = torchrun(SCRIPT, "all", str(folder))
+    assert finished.returncode == 0, finished.stderr
+    return folder
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_give_what_one_gives(done, tmp_path, name):
+    alone = replace(CASES[name](), directory=tmp_path).fit().state_dict()
+    shared, _ = read_tensors(done / name / "model" / "model.safetensors")
+    other = torch.load(done / name / "other.pt")
+    for key, value in alone.items():
+        assert torch.allclose(shared[key], value, atol=1e-5, rtol=1e-4), key
+        assert torch.equal(shared[key], other[key]), key
+    for a, b in zip(read_log(done / name / "log.jsonl"), read_log(tmp_path / "log.jsonl"), strict=True):
+        assert a.keys() == b.keys()
+        for key in ("epoch", "nll", "kl_g", "kl_a", "loss", "lr", "weight_g", "weight_a"):
+            assert a[key] == pytest.approx(b[key], rel=1e-4, abs=1e-5), key
+        for key, value in a.get("validation", {}).items():
+            assert value == pytest.approx(b["validation"][key], rel=1e-3), key
+
+
+def test_what_one_process_cannot_do_is_said_by_all(done):
+    for rank in (0, 1):
+        assert (done / f"error-{rank}.txt").read_text() == "this share cannot be factorised"
+
+
+def test_a_grid_is_trained_by_all_and_tested_by_the_first(done, tmp_path):
+    (results, told), other = (json.loads((done / f"grid-{rank}.json").read_text()) for rank in (0, 1))
+    assert [results, told] == other
+    alone = grid(tmp_path)
+    assert told == {failure.job: failure.reason for failure in alone.failures}
+    assert told["broken-mle-0"] == "this share cannot be factorised"
+    assert len(results["records"]) == len(alone.results["records"]) > 0
+    for a, b in zip(results["records"], alone.results["records"], strict=True):
+        assert a["value"] == pytest.approx(b["value"], rel=1e-3, abs=1e-4), a
+
+
+def test_the_command_line_trains_with_all_processes(tmp_path):
+    settings = [word for setting in TINY for word in ("--set", setting)]
+    train = ["train", "digits", "--method", "mle", *settings, "--out"]
+    shared = torchrun("-m", "sgpa", *train, str(tmp_path / "shared"))
+    assert shared.returncode == 0, shared.stderr
+    assert shared.stdout.count("Next: ") == 1
+    place = Place.of("digits", tmp_path / "alone", TINY)
+    model = cells.train(place, plan(place.recipe, "mle"), 0, [0])[0].state_dict()
+    folder = tmp_path / "shared" / "trainings" / "kernel-mle-0" / "model"
+    found, _ = read_tensors(folder / "model.safetensors")
+    assert all(torch.allclose(found[name], model[name], atol=1e-5, rtol=1e-4) for name in model)
+
+
+def test_a_process_that_breaks_down_ends_the_other_and_the_run_can_go_on(done, tmp_path):
+    started = time.monotonic()
+    broken = torchrun(SCRIPT, "break down", str(tmp_path))
+    assert broken.returncode != 0
+    assert "this process is gone" in broken.stderr
+    assert time.monotonic() - started < 60
+    assert (tmp_path / "checkpoint.safetensors").exists()
+    assert not (tmp_path / "model").exists()
+    assert torchrun(SCRIPT, "go on", str(tmp_path)).returncode == 0
+    whole, cut = (
+        read_tensors(folder / "model" / "model.safetensors")[0] for folder in (done / STOPPED, tmp_path)
+    )
+    assert all(torch.equal(whole[key], cut[key]) for key in whole)
+
+
+def test_shares_cover_every_row_once_and_nobody_is_left_without():
+    for rows in (1, 2, 5, 8):
+        for world in (1, 2, 3, 7):
+            shares = [share(rows, rank, world) for rank in range(world)]
+            assert sum(count for _, count in shares) == rows
+            counted = [i for shard, count in shares if count for i in range(shard.start, shard.stop)]
+            assert counted == list(range(rows))
+            assert all(shard.stop > shard.start for shard, _ in shares)
+
+
+def own_rows(x, at, start, stop):
+    """Rows of copies of a batch of six."""
+    return x.unflatten(at, (-1, 6)).narrow(at + 1, start, stop - start).flatten(at, at + 1)
+
+
+@pytest.mark.parametrize(("shape", "rows"), [((6, 2), 0), ((4, 6, 2), 1), ((12, 3), 0), ((3, 2), None)])
+def test_a_shard_hands_out_the_numbers_of_its_rows(shape, rows):
+    like = torch.zeros(())
+    torch.manual_seed(0)
+    whole = [normal(shape, like, rows=rows), bernoulli(0.4, shape, like, rows=rows), torch.rand(1)]
+    for start, stop in ((0, 2), (2, 3), (3, 6)):
+        size = list(shape)
+        if rows is not None:
+            size[rows] = size[rows] // 6 * (stop - start)
+        torch.manual_seed(0)
+        with source(Shard(start, stop, 6)):
+            assert sharded()
+            found = [normal(size, like, rows=rows), bernoulli(0.4, size, like, rows=rows), torch.rand(1)]
+        for a, b in zip(found[:2], whole[:2], strict=True):
+            assert torch.equal(a, b if rows is None else own_rows(b, rows, start, stop))
+        assert torch.equal(found[2], whole[2])  # all generators have moved on alike
+    assert not sharded()
+
+
+def test_a_share_keeps_the_padding_of_the_whole_batch():
+    model = Transformer(CASES["sdp-mle on texts"]().config)
+    ids = torch.tensor([[1, 2, 3, 4, 0, 0], [5, 6, 0, 0, 0, 0]])
+    assert model.trimmed(ids).shape == (2, 4)
+    assert model.embedding(ids[1:])[0].shape[1] == 2
+    with source(Shard(1, 2, 2)):
+        assert model.embedding(model.trimmed(ids[1:, :4]))[0].shape[1] == 4

@@ -1,0 +1,246 @@
+import json
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import pytest
+import torch
+
+from sgpa.core.errors import CheckpointError, ConfigError, InputError, NumericalError
+from sgpa.data import Dataset
+from sgpa.gp.objective import KlWeights
+from sgpa.methods import Mle, Sgpa
+from sgpa.models import ModelConfig, PatchConfig, SgpaConfig
+from sgpa.training.logs import read_log
+from sgpa.training.optim import OptimConfig
+from sgpa.training.trainer import Trainer
+
+CONFIG = ModelConfig(
+    embedding=PatchConfig(image_size=4, channels=1, patch_size=2), depth=2, heads=2, width=8, outputs=3
+)
+OPTIM = OptimConfig(epochs=6, batch_size=8, lr=5e-3, select_every=2)
+SGPA = Sgpa(attention=SgpaConfig(num_global=3))
+
+
+def blobs(n, seed):
+    """Three classes of 4 x 4 images that differ in their mean."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(n) % 3
+    x = torch.randn(n, 1, 4, 4, generator=generator) + 2.0 * (y - 1).view(-1, 1, 1, 1)
+    return Dataset(x, y)
+
+
+def trainer(directory=None, method=SGPA, optim=OPTIM, **options):
+    defaults = {"config": CONFIG, "train": blobs(30, 0), "validation": blobs(30, 1), "seed": 3}
+    return Trainer(method=method, optim=optim, directory=directory, **(defaults | options))
+
+
+class Stop(Exception):
+    pass
+
+
+def stop_after(epoch):
+    def report(line):
+        if line["epoch"] == epoch:
+            raise Stop
+
+    return report
+
+
+def without_costs(line):
+    return {k: v for k, v in line.items() if k not in ("seconds", "peak_memory_bytes")}
+
+
+def same(first, second):
+    return all(torch.equal(a, b) for a, b in zip(first.values(), second.values(), strict=True))
+
+
+@pytest.mark.parametrize("method", [Mle(), SGPA, replace(SGPA, samples=2), replace(SGPA, place=False)])
+def test_training_learns(method):
+    model = trainer(method=method, optim=replace(OPTIM, epochs=30)).fit()
+    data = blobs(60, 2)
+    assert (model.predict(data.inputs).label == data.targets).float().mean() > 0.85
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not():
+    first, second = trainer().fit().state_dict(), trainer().fit().state_dict()
+    assert same(first, second)
+    assert not same(first, trainer(seed=4).fit().state_dict())
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 3, 5])
+def test_a_stopped_run_goes_on_as_if_nothing_had_happened(tmp_path, epoch):
+    undisturbed = trainer(tmp_path / "whole").fit().state_dict()
+    with pytest.raises(Stop):
+        trainer(tmp_path / "cut", report=stop_after(epoch)).fit()
+    torch.manual_seed(999)  # a new process has another random state
+    assert same(undisturbed, trainer(tmp_path / "cut").fit().state_dict())
+    whole, cut = (list(read_log(tmp_path / name / "log.jsonl")) for name in ("whole", "cut"))
+    for a, b in zip(whole, cut, strict=True):
+        assert without_costs(a) == without_costs(b)
+
+
+def test_a_stopped_run_with_weight_decay_goes_on_too(tmp_path):
+    optim = replace(OPTIM, weight_decay=10.0, select="last")
+    undisturbed = trainer(optim=optim).fit().state_dict()
+    with pytest.raises(Stop):
+        trainer(tmp_path, optim=optim, report=stop_after(4)).fit()
+    assert same(undisturbed, trainer(tmp_path, optim=optim).fit().state_dict())
+    assert not same(undisturbed, trainer(optim=replace(optim, weight_decay=0.0)).fit().state_dict())
+
+
+def test_a_log_line_cut_short_is_forgotten(tmp_path):
+    with pytest.raises(Stop):
+        trainer(tmp_path, report=stop_after(4)).fit()
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write('{"epoch": 5, "nl')
+    trainer(tmp_path).fit()
+    assert [line["epoch"] for line in read_log(tmp_path / "log.jsonl")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path):
+    first = trainer(tmp_path).fit().state_dict()
+    epochs = []
+    assert same(first, trainer(tmp_path, report=epochs.append).fit().state_dict())
+    assert epochs == []
+
+
+def test_a_directory_of_another_run_is_refused(tmp_path):
+    trainer(tmp_path).fit()
+    with pytest.raises(CheckpointError, match="other settings"):
+        trainer(tmp_path, seed=4).fit()
+    with pytest.raises(CheckpointError, match="other settings"):
+        trainer(tmp_path, method=replace(SGPA, kl=KlWeights(g=1.0))).fit()
+
+
+def test_the_log_shows_what_each_layer_does(tmp_path):
+    trainer(tmp_path).fit()
+    lines = list(read_log(tmp_path / "log.jsonl"))
+    assert all(line["kl_g"] > 0 and line["kl_a"] > 0 for line in lines)
+    looked = [line for line in lines if "layers" in line]
+    assert [line["epoch"] for line in looked] == [2, 4, 6]
+    layer = looked[-1]["layers"][0]
+    assert set(layer) == {"kl_g", "kl_a", "variance", "snr", "off_diagonal"}
+    assert layer["snr"] > 0
+    assert 0 <= layer["off_diagonal"] <= 1
+    assert json.dumps(lines)
+
+
+def test_selection_keeps_the_best_validation_epoch(tmp_path):
+    optim = replace(OPTIM, epochs=12, select_every=1)
+    kept = trainer(tmp_path / "best", optim=optim).fit()
+    lines = list(read_log(tmp_path / "best" / "log.jsonl"))
+    best = min(lines, key=lambda line: line["validation"]["nll"])["epoch"]
+    # seeds cover everything, so the weights after that epoch can be had from the checkpoint of a cut run
+    with pytest.raises(Stop):
+        trainer(tmp_path / "cut", optim=optim, report=stop_after(best)).fit()
+    from sgpa.core.files import read_tensors
+
+    tensors, _ = read_tensors(tmp_path / "cut" / "checkpoint.safetensors")
+    assert torch.equal(tensors["model.head.weight"], kept.state_dict()["head.weight"])
+    last = trainer(tmp_path / "last", optim=replace(optim, select="last")).fit()
+    assert best == 12 or not same(kept.state_dict(), last.state_dict())
+
+
+def test_a_finished_run_needs_its_model_only(tmp_path):
+    done = trainer(tmp_path).fit()
+    for file in ("checkpoint.safetensors", "best.safetensors", "log.jsonl"):
+        (tmp_path / file).unlink()
+    told = []
+    again = trainer(tmp_path, report=told.append).fit()
+    assert not told
+    assert same(done.state_dict(), again.state_dict())
+    (tmp_path / "finished.json").unlink()  # whose model this is cannot be known: trained, not taken
+    trainer(tmp_path, report=told.append).fit()
+    assert len(told) == OPTIM.epochs
+
+
+def test_warm_start_begins_where_the_point_model_ended():
+    point = trainer(method=Mle()).fit().state_dict()
+    optim = replace(OPTIM, epochs=1, lr=1e-12, final_lr=0.0)
+    model = trainer(warm=point, optim=optim).fit().state_dict()
+    assert torch.allclose(model["head.weight"], point["head.weight"], atol=1e-6)
+
+
+def test_one_adam_for_the_whole_run(tmp_path):
+    trainer(tmp_path).fit()
+    from sgpa.core.files import read_tensors
+
+    tensors, _ = read_tensors(tmp_path / "checkpoint.safetensors")
+    steps = {int(v) for name, v in tensors.items() if name.startswith("adam.step.")}
+    assert steps == {6 * 4}  # six epochs of four batches: moments are never thrown away
+
+
+def test_the_learning_rate_rises_then_falls_linearly():
+    optim = OptimConfig(epochs=10, lr=1.0, final_lr=0.1, warmup=2)
+    rates = [optim.lr_at(step, 5) for step in range(50)]
+    assert rates[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
+    assert rates[10] == 1.0
+    assert rates[-1] == pytest.approx(0.1)
+    falls = [a - b for a, b in pairwise(rates[10:])]
+    assert falls == pytest.approx([falls[0]] * 39)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["ard-rbf", "exponential"])
+def test_a_thousand_steps_at_a_wild_learning_rate_never_hide_a_nan(kernel):
+    from sgpa.models import KernelConfig
+
+    method = replace(
+        SGPA, attention=SgpaConfig(num_global=3, kernel=KernelConfig(name=kernel, preset="paper"))
+    )
+    optim = OptimConfig(epochs=250, batch_size=8, lr=0.3, final_lr=0.3, select="last", select_every=250)
+    said = ""
+    try:
+        model = trainer(method=method, optim=optim).fit()
+        assert all(p.isfinite().all() for p in model.parameters())
+        assert model.predict(blobs(9, 5).inputs).probabilities.isfinite().all()
+    except NumericalError as error:
+        said = str(error)
+    assert said == "" or "step" in said or "layer" in said  # if it stops, it says where
+
+
+@dataclass(frozen=True)
+class Exploding(Mle):
+    """A method whose gradient becomes infinite while its loss stays finite."""
+
+    def loss(self, model, batch, progress):
+        loss = super().loss(model, batch, progress)
+        return replace(loss, nll=loss.nll + (model.head.bias[0] * 0).sqrt())
+
+
+def test_a_gradient_that_is_not_finite_is_named():
+    with pytest.raises(NumericalError, match=r"step 1: head.bias is not finite; lower the learning rate"):
+        trainer(method=Exploding()).fit()
+
+
+def test_clipping_bounds_the_step():
+    calm = trainer(optim=replace(OPTIM, clip=1e-3)).fit()
+    assert all(p.isfinite().all() for p in calm.parameters())
+
+
+def test_labels_out_of_range_are_refused_before_training():
+    bad = Dataset(torch.randn(6, 1, 4, 4), torch.tensor([0, 1, 2, 3, 0, 1]))
+    with pytest.raises(InputError, match=r"row 3: label 3 is outside 0\.\.2"):
+        trainer(train=bad).fit()
+
+
+def test_settings_out_of_range_are_reported_together():
+    with pytest.raises(ConfigError, match=r"epochs=0.*lr=-1.*select='best'"):
+        OptimConfig(epochs=0, lr=-1, final_lr=-2, select="best")
+    for bad in (-0.1, float("inf"), float("nan")):
+        with pytest.raises(ConfigError, match=rf"optim: weight_decay={bad} \(allowed: 0 or more\)"):
+            OptimConfig(weight_decay=bad)
+    with pytest.raises(ConfigError, match=r"select='mae' \(allowed: accuracy, nll, last\)"):
+        trainer(optim=replace(OPTIM, select="mae")).fit()
+
+
+def test_a_device_that_is_not_there_is_named():
+    with pytest.raises(ConfigError, match=r"device='cuda:99' \(allowed: cpu"):
+        trainer(device="cuda:99").fit()
+
+
+def test_data_sets_check_themselves():
+    with pytest.raises(InputError, match="3 inputs but 2 targets"):
+        Dataset(torch.zeros(3, 1), torch.zeros(2))
+    with pytest.raises(InputError, match="empty"):
+        Dataset(torch.zeros(0, 1), torch.zeros(0))

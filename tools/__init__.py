@@ -1,0 +1,1 @@
+"""Keep results, make the README's tables, run a queue of jobs."""
