@@ -33,7 +33,7 @@ from sgpa.methods import Sgpa
 
 def sparse(recipe: Recipe) -> Sgpa:
     """The SGPA of a recipe."""
-    method = plan(recipe, "sgpa").trainings[-1].method
+    method = plan(recipe, "sgpa").stages[-1].method
     assert isinstance(method, Sgpa)
     return method
 

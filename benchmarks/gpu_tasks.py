@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from benchmarks.cpu import contender, sparse
 from benchmarks.naive_sgpa import NAME, obvious
-from benchmarks.round_robin import Ready
+from benchmarks.round_robin import CalibratedMethod
 from sgpa.core.inputs import Batch
 from sgpa.experiments.recipes import Recipe, find
 from sgpa.experiments.timing import BASE, SGPA, SOFTMAX, Job, recipe_prediction, recipe_step, training_step
@@ -79,7 +79,7 @@ class Task:
 
 
 @contextmanager
-def make(task: Task) -> Iterator[Ready]:
+def make(task: Task) -> Iterator[CalibratedMethod]:
     """Compile, warm up and, of a training step, look at the memory it holds.
 
     A step or prediction that could not be compiled or recorded takes a slower way and warns: no number then.
@@ -90,7 +90,7 @@ def make(task: Task) -> Iterator[Ready]:
         if heard:
             raise RuntimeError(heard[0])
         peak = None if task.predicts else held(job, task.device)
-        yield Ready(lambda: median(job, task), peak)
+        yield CalibratedMethod(lambda: median(job, task), peak)
 
 
 @contextmanager

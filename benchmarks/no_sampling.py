@@ -21,7 +21,7 @@ from sgpa.data import Dataset
 from sgpa.data.images import digits
 from sgpa.evaluation.evaluate import classification_metrics, detection
 from sgpa.experiments.recipes import plan
-from sgpa.experiments.runner import Place, train
+from sgpa.experiments.runner import RunFolder, train
 from sgpa.experiments.timing import medians
 from sgpa.models import Transformer
 from sgpa.models.linearised import output_moments
@@ -87,7 +87,7 @@ COLUMNS = {
 def models(directory: Path, seeds: int) -> list[Transformer]:
     """The demo's SGPA models; finished ones are read."""
     claimed = (directory / "recipe.json").exists()
-    place = Place.at(directory) if claimed else Place.of("digits", directory)
+    place = RunFolder.at(directory) if claimed else RunFolder.of("digits", directory)
     place.claim()
     row, wanted = plan(place.recipe, "sgpa"), list(range(seeds))
     train(place, row, 0, wanted)

@@ -22,14 +22,14 @@ THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 
 
 @dataclass(frozen=True)
-class Ready:
+class CalibratedMethod:
     """A job that can be run: each turn gives a number of seconds."""
 
     turn: Callable[[], float]
     peak: int | None = None  # bytes of the device it holds, if that was looked at
 
 
-Make = Callable[[Any], AbstractContextManager[Ready]]  # of a module, where other processes find it
+Make = Callable[[Any], AbstractContextManager[CalibratedMethod]]  # of a module, where other processes find it
 
 
 @dataclass

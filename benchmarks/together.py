@@ -19,7 +19,7 @@ from sgpa.gp.objective import Progress
 from sgpa.methods import Method, Mle, Sgpa
 from sgpa.models import DotProductConfig, ModelConfig, PatchConfig, SgpaConfig
 from sgpa.training.optim import OptimConfig
-from sgpa.training.steps.plain import Member, Moment, OneByOne, Stacked, random_state
+from sgpa.training.steps.plain import Member, PlainStep, Stacked, StepInfo, random_state
 
 MODELS = {
     "digits": (
@@ -30,7 +30,7 @@ MODELS = {
     "cifar10": (ModelConfig(embedding=PatchConfig(), depth=5, heads=4, width=128), 100, 32),
 }
 OPTIM = OptimConfig(epochs=1)
-MOMENT = Moment(0, 1e-4, Progress(0.5, 45_000))
+MOMENT = StepInfo(0, 1e-4, Progress(0.5, 45_000))
 
 
 def members(method: Method, config: ModelConfig, count: int, device: str) -> list[Member]:
@@ -54,7 +54,7 @@ def batches(config: ModelConfig, size: int, count: int, device: str) -> list[Bat
 
 
 def seconds(
-    steppers: Sequence[OneByOne | Stacked], given: list[list[Batch]], repeats: int, device: str
+    steppers: Sequence[PlainStep | Stacked], given: list[list[Batch]], repeats: int, device: str
 ) -> float:
     """Median time of one step of all the steppers."""
     taken = []
@@ -98,9 +98,9 @@ def main() -> None:
         given = batches(config, rows, args.members, args.device)
         own = [[b] for b in given]
         one, *_ = fresh = members(method, replace(config), args.members, args.device)
-        alone = seconds([OneByOne(one, method, OPTIM)], own[:1], args.repeats, args.device)
+        alone = seconds([PlainStep(one, method, OPTIM)], own[:1], args.repeats, args.device)
         turn = seconds(
-            [OneByOne(m, method, OPTIM) for m in fresh], own, max(3, args.repeats // 4), args.device
+            [PlainStep(m, method, OPTIM) for m in fresh], own, max(3, args.repeats // 4), args.device
         )
         together = seconds([Stacked(fresh, method, OPTIM)], [given], args.repeats, args.device)
         print(

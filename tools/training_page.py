@@ -26,7 +26,7 @@ Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Training:
+class Stage:
     """The epochs of one stage, and where they are in the whole training."""
 
     stage: str
@@ -49,17 +49,17 @@ class Training:
         return statistics.median(row["seconds"] for row in self.epochs)
 
 
-def read(folder: Path, attention: str, seed: int) -> list[Training]:
+def read(folder: Path, attention: str, seed: int) -> list[Stage]:
     """The two stages."""
     found, before = [], 0
     for stage in STAGES:
         epochs = list(read_log(folder / f"{attention}-{stage}-{seed}" / "log.jsonl"))
-        found.append(Training(stage, epochs, before))
+        found.append(Stage(stage, epochs, before))
         before += len(epochs)
     return found
 
 
-def table(trainings: Sequence[Training]) -> str:
+def table(trainings: Sequence[Stage]) -> str:
     """One line an epoch, as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -74,13 +74,13 @@ def table(trainings: Sequence[Training]) -> str:
 
 
 def _curve(
-    axes: Any, training: Training, rows: Rows, value: Callable[[dict[str, Any]], float], **options: Any
+    axes: Any, training: Stage, rows: Rows, value: Callable[[dict[str, Any]], float], **options: Any
 ) -> None:
     axes.plot([training.before + row["epoch"] for row in rows], [value(row) for row in rows], **options)
 
 
 @styled
-def draw(trainings: Sequence[Training], path: Path) -> None:
+def draw(trainings: Sequence[Stage], path: Path) -> None:
     """Negative log-likelihood, accuracy and KL by epoch."""
     figure = blank(6.6)
     nll, accuracy, kl = axes = panels(figure, 3, columns=1)
@@ -105,7 +105,7 @@ def draw(trainings: Sequence[Training], path: Path) -> None:
     figure.savefig(path, format="svg", metadata={"Date": None})
 
 
-def page(trainings: Sequence[Training], run: dict[str, Any]) -> str:
+def page(trainings: Sequence[Stage], run: dict[str, Any]) -> str:
     """All of it, as Markdown."""
     total = sum(row["seconds"] for training in trainings for row in training.epochs)
     epochs = sum(len(training.epochs) for training in trainings)

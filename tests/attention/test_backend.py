@@ -31,7 +31,9 @@ def forced(monkeypatch):
     """A switch: inside, layers with a fast path take it on the CPU too, where the interpreter runs it."""
 
     def switch():
-        monkeypatch.setattr(KernelProjections, "fuses", lambda self, x: self.careful and x.ndim == 3)
+        monkeypatch.setattr(
+            KernelProjections, "fuses", lambda self, x: self.controls_own_precision and x.ndim == 3
+        )
         monkeypatch.setattr("sgpa.attention.global_state.inducing_fuses", lambda k_g: k_g.shape[-2] <= WIDTH)
 
     return switch
@@ -42,7 +44,7 @@ def layers(kernel):
     kernels = [kernel(2, 6, variance=0.7, lengthscale=2.0) for _ in range(2)]
     where = 0.3 * torch.randn(70, 2, 6)
     placed = OrthogonalSgpa(12, 2, kernels[1], num_global=5, init="paper", places=where)
-    placed.place_global(torch.randn(9, 12), torch.arange(9))
+    placed.init_on_data(torch.randn(9, 12), torch.arange(9))
     return {
         "kernel attention": KernelAttention(12, 2, kernels[0]),
         "sgpa": OrthogonalSgpa(12, 2, kernels[1], num_global=5, init="paper"),
@@ -84,7 +86,7 @@ def test_a_layer_on_its_fast_path_is_the_plain_layer(forced, kernel, name, T):
     layer, x = layers(KERNELS[kernel])[name], 0.5 * torch.randn(2, T, 12)
     padding = torch.zeros(2, T, dtype=torch.bool)
     padding[1, T - 3 :] = True
-    assert layer.careful
+    assert layer.controls_own_precision
     plain = moments_and_gradients(layer, x, padding)
     forced()
     assert_same(plain, moments_and_gradients(layer, x, padding), 2e-5)
@@ -130,7 +132,7 @@ def test_what_has_no_fast_path_does_not_claim_one():
         "wide heads, kernel attention": KernelAttention(WIDTH + 1, 1, rbf(1, WIDTH + 1)),
     }
     for name, layer in without.items():
-        assert not layer.careful, name
+        assert not layer.controls_own_precision, name
         assert not layer.fuses(torch.zeros(2, layer.num_heads, 4, layer.head_width)), name
 
 
@@ -142,15 +144,15 @@ def test_what_has_one_says_so():
         "cheng-boots": ChengBootsSgpa(12, 2, rbf(), num_global=3),
     }
     for name, layer in fine.items():
-        assert layer.careful == TRITON, name
-    assert DotProductAttention(12, 2).careful  # nothing it does needs care
+        assert layer.controls_own_precision == TRITON, name
+    assert DotProductAttention(12, 2).controls_own_precision  # nothing it does needs care
 
 
 def test_a_kernel_of_ones_own_has_no_fast_path():
     class Own(ArdRbfKernel):
         pass
 
-    assert not KernelAttention(12, 2, Own(2, 6)).careful
+    assert not KernelAttention(12, 2, Own(2, 6)).controls_own_precision
 
 
 def test_the_fast_path_is_for_float32_on_a_gpu():
@@ -174,7 +176,7 @@ from sgpa.training import train_together
 from support.training_runs import trainers
 (model,) = train_together(trainers(seeds=(0,)))
 assert not TRITON
-assert not any(layer.attention.careful for layer in model.gp_layers)
+assert not any(layer.attention.controls_own_precision for layer in model.gp_layers)
 assert not fuses(torch.zeros(1, 1, 3, 2), torch.zeros(1, 2, 3, 3))
 assert not inducing_fuses(torch.zeros(2, 2))
 save_file(model.state_dict(), sys.argv[1])

@@ -118,4 +118,4 @@ def test_bad_max_tokens():
 def test_too_few_tokens_to_place_the_global_points_on():
     layer = make(OrthogonalSgpa, num_global=3)
     with pytest.raises(InputError, match="attention: 2 tokens are too few to place 3 inducing points"):
-        layer.place_global(torch.randn(2, E))
+        layer.init_on_data(torch.randn(2, E))

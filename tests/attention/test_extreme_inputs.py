@@ -135,7 +135,7 @@ def test_kl_is_not_negative_beyond_rounding(kernel_class, lengthscale):
         layer, _ = make("orthogonal", kernel_class, M, lengthscale)
         torch.manual_seed(seed)
         x = torch.randn(1, M, E)
-        layer.place_global(x[0])
+        layer.init_on_data(x[0])
         output = attempt(layer, x)
         if isinstance(output, NumericalError):
             continue

@@ -163,7 +163,7 @@ def test_a_quiet_layer_has_less_noise_around_the_same_mean(layer_class, kernel_c
         if layer_class is OrthogonalSgpa:
             layer.v_g.zero_()
     before = layer.moments(x, None)
-    layer.quieten(0.1)
+    layer.scale_initial_variance(0.1)
     after = layer.moments(x, None)
     close(after.mean, before.mean)
     if layer_class is StandardSgpa:  # S_a is free, the rest of the variance is the prior's
@@ -265,7 +265,7 @@ def test_whitened_and_free_factors_agree(layer_class, kernel_class):
 @pytest.mark.parametrize("N", [M, M + 1, H * M, 20])
 def test_global_points_are_placed_on_tokens(N):
     layer, x = make(OrthogonalSgpa, ArdRbfKernel), tokens(B=1, T=N)[0]
-    layer.place_global(x)
+    layer.init_on_data(x)
     same = (layer.Z_g[:, :, None] == x).all(-1)  # [H, M, N]
     assert (same.sum(-1) == 1).all()
     assert (same.sum(1) <= 1).all()  # a location that a head holds twice makes its K_gg singular

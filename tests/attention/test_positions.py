@@ -26,7 +26,7 @@ from sgpa.models import (
 from sgpa.models.saving import warm_start
 
 PATCHES = PatchConfig(image_size=6, channels=1, patch_size=2)
-KERNEL = KernelConfig(reach=(1.0, 2.0))
+KERNEL = KernelConfig(locality=(1.0, 2.0))
 CONFIG = ModelConfig(
     embedding=PATCHES, attention=KernelAttentionConfig(kernel=KERNEL), depth=2, heads=2, width=8, outputs=3
 )
@@ -68,14 +68,14 @@ WHERE = torch.randn(T, H, D, generator=torch.Generator().manual_seed(3))
 def test_inducing_points_are_placed_where_their_tokens_are():
     layer, x = make(OrthogonalSgpa, ArdRbfKernel, places=WHERE), tokens(B=4).flatten(0, 1)
     cells = torch.arange(T).repeat(4)
-    layer.place_global(x, cells)
+    layer.init_on_data(x, cells)
     found = (layer.Z_g[:, :, None] == x).all(-1).long().argmax(-1)  # [H, M]: which token
     for h in range(H):
         assert torch.equal(layer.places_g[h], layer.places[cells[found[h]], h])
         keys = layer.points(x.view(4, T, E), layer.W_qk)[:, h].flatten(0, 1)[found[h]]  # [M, D]
         torch.testing.assert_close(layer.global_state().k_g[h], keys)
     with pytest.raises(InputError, match="cells of the tokens are needed"):
-        layer.place_global(x)
+        layer.init_on_data(x)
 
 
 def test_a_model_places_its_inducing_points_on_cells():
@@ -105,15 +105,15 @@ def test_places_are_saved_with_the_model(tmp_path):
     model.place_inducing_points(x)
     model.save_pretrained(tmp_path)
     again = Transformer.from_pretrained(tmp_path)
-    assert again.config.attention.kernel.reach == (1.0, 2.0)
+    assert again.config.attention.kernel.locality == (1.0, 2.0)
     assert torch.equal(again.predict(x).probabilities, model.predict(x).probabilities)
     assert from_json(to_json(CONFIG)) == CONFIG
 
 
 def test_a_config_saved_before_there_were_places_has_none():
     saved = to_json(replace(CONFIG, attention=KernelAttentionConfig()))
-    del saved["attention"]["kernel"]["reach"]
-    assert from_json(saved).attention.kernel.reach == ()
+    del saved["attention"]["kernel"]["locality"]
+    assert from_json(saved).attention.kernel.locality == ()
 
 
 @pytest.mark.parametrize("heads", [1, 2, 4])
@@ -127,15 +127,15 @@ def test_words_are_in_a_line_and_graphs_nowhere():
     words = WordsConfig(vocabulary=9, features=4, max_tokens=7)
     model = Transformer(replace(CONFIG, embedding=words))
     assert model.gp_layers[0].attention.places.shape == (7, 2, 4)
-    with pytest.raises(ConfigError, match=r"reach=.*graphs have no places"):
+    with pytest.raises(ConfigError, match=r"locality=.*graphs have no places"):
         Transformer(replace(CONFIG, embedding=GraphConfig(node_types=3, edge_types=2)))
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"reach": (1.0, -2.0)}, r"reach=\(1.0, -2.0\) \(allowed: positive numbers"),
-        ({"reach": (1.0,), "name": "exponential"}, "only with ard-rbf"),
+        ({"locality": (1.0, -2.0)}, r"locality=\(1.0, -2.0\) \(allowed: positive numbers"),
+        ({"locality": (1.0,), "name": "exponential"}, "only with ard-rbf"),
     ],
 )
 def test_a_reach_that_makes_no_sense_is_refused(options, words):

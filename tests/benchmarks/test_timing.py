@@ -31,7 +31,7 @@ CONFIG = ModelConfig(
     dropout=0.0,
     pooling="sequence",
 )
-METHOD = Sgpa(attention=SgpaConfig(num_global=5, init="paper", kernel=KernelConfig(reach=(1.0, 2.0))))
+METHOD = Sgpa(attention=SgpaConfig(num_global=5, init="paper", kernel=KernelConfig(locality=(1.0, 2.0))))
 
 
 def both(dtype):

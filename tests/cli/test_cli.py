@@ -12,14 +12,14 @@ import typer.main
 import sgpa as package
 from sgpa.cli.app import app
 from sgpa.cli.train import RECIPE_NAMES
-from sgpa.experiments.recipes import RECIPES, readings
+from sgpa.experiments.recipes import RECIPES, alternatives
 from sgpa.methods import CATALOGUE
 from support import hub
 from support.terminal import sgpa
 
 EPOCHS = [f"{part}.epochs=1" for part in ("optim", "warm", "after")]
 SMALL = ["model.depth=1", "model.width=16", "model.heads=2", "sgpa.attention.num_global=2"]
-QUICK = ["examination.rows=40", "examination.foreign_rows=40", "ensemble=2", "ensembles=1"]
+QUICK = ["evaluation.rows=40", "evaluation.ood_rows=40", "ensemble=2", "ensembles=1"]
 TINY = [word for setting in (*EPOCHS, *SMALL, *QUICK) for word in ("--set", setting)]
 
 
@@ -104,12 +104,12 @@ def test_recipes_are_listed_and_shown():
     assert [recipe["name"] for recipe in listed] == list(RECIPES)
     assert listed[0]["epochs"] == 130
     one = sgpa("recipes", "cifar10").out
-    for reading in readings("cifar10"):
+    for reading in alternatives("cifar10"):
         assert " ".join(f"--set {setting}" for setting in reading.set) in one
     assert "optim.epochs" in one
     found = json.loads(sgpa("recipes", "zinc", "--json").out)
     assert found["settings"]["optim.epochs"] == 300
-    assert {"field", "chosen", "other", "set"} <= set(found["readings"][0])
+    assert {"field", "chosen", "other", "set"} <= set(found["alternatives"][0])
     assert "did you mean" in sgpa("recipes", "cifar").complaint
 
 
@@ -215,11 +215,17 @@ def test_a_folder_that_is_no_finished_run(run, tmp_path):
 
 @pytest.mark.slow
 def test_what_fails_is_listed_and_the_rest_goes_on(tmp_path, no_page):
-    settings = [*TINY, "--set", "model.dropout=0", "--set", "sgpa.drops=true"]  # there is nothing to drop
+    settings = [
+        *TINY,
+        "--set",
+        "model.dropout=0",
+        "--set",
+        "sgpa.dropout_at_prediction=true",
+    ]  # there is nothing to drop
     command = ["benchmark", "digits", "--methods", "mle,sgpa", "--seeds", 1, "--out", tmp_path, *settings]
     outcome = sgpa(*command)
     assert outcome.code == 1
-    assert "failed: kernel-sgpa-0: sgpa: drops=True" in outcome.err
+    assert "failed: kernel-sgpa-0: sgpa: dropout_at_prediction=True" in outcome.err
     assert "MLE" in outcome.out
     assert {record["method"] for record in no_page[0]["records"]} == {"mle"}
     again = sgpa(*command)

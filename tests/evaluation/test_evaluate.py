@@ -56,7 +56,7 @@ def test_two_classes_get_a_matthews_correlation():
 
 def test_detection_is_reweighted_to_the_size_the_sample_stands_for():
     inside, outside = Fixed().predict(torch.randn(40, 4)), Fixed().predict(0.5 * torch.randn(20, 4))
-    values = detection(inside, outside, stands_for=60)
+    values = detection(inside, outside, reference_size=60)
     scores = torch.cat([inside.score, outside.score]).numpy()
     labels = np.repeat([0, 1], [40, 20])
     assert values["auroc"] == pytest.approx(roc_auc_score(labels, scores))

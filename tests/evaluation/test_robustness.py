@@ -74,7 +74,7 @@ def test_sets_made_once_give_the_same_numbers(tmp_path):
     folder = ready.make("cifar10", images, tmp_path, types=TYPES[:1], tell=lambda *line: told.append(line))
     assert told == [("gaussian_noise", 0, 1), ("done", 1, 1)]
     kept = ready.find("cifar10", images, tmp_path)
-    assert kept == ready.ReadyMade(folder, 6, regenerated=True)
+    assert kept == ready.CorruptedFiles(folder, 6, regenerated=True)
     both = [
         # the first five of six, one type that was made before and one that was not
         evaluate_corruptions(Brightness(), SUBJECT, images[:5], labels[:5], types=TYPES, ready_made=made)
@@ -120,7 +120,7 @@ def test_a_test_that_was_stopped_goes_on_where_it_was(tmp_path):
     def test_with(predictor, keep):
         return evaluate_corruptions(predictor, SUBJECT, images, labels, types=TYPES, keep=keep)
 
-    file, about = tmp_path / "cell" / "tested.jsonl", {"examination": {"rows": None}, "data": "abc"}
+    file, about = tmp_path / "cell" / "tested.jsonl", {"evaluation": {"rows": None}, "data": "abc"}
     with pytest.raises(KeyboardInterrupt):
         test_with(Mortal(), Parts(file, about))
     file.write_text(file.read_text() + '{"part": "cut sho')

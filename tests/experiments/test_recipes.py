@@ -12,8 +12,8 @@ from sgpa.core.files import read_json
 from sgpa.core.inputs import Batch
 from sgpa.core.types import Loss
 from sgpa.data.language_model.model import ElmoConfig, ElmoModel
-from sgpa.experiments.recipes import RECIPES, Recipe, find, override, plan, plans, readings
-from sgpa.experiments.runner import Place, benchmark, open_cell
+from sgpa.experiments.recipes import RECIPES, Recipe, alternatives, find, override, plan, plans
+from sgpa.experiments.runner import RunFolder, benchmark, open_cell
 from sgpa.gp.objective import Progress, negative_elbo
 from sgpa.methods import CATALOGUE, Ensemble, Mle
 from sgpa.methods.base import Method
@@ -23,7 +23,7 @@ from sgpa.training.plan import plan_of
 from support import hub
 
 PAPER = [name for name in RECIPES if name != "digits"]
-QUICK = ["optim.epochs=1", "warm.epochs=1", "after.epochs=1", "ensemble=2", "examination.severities=5"]
+QUICK = ["optim.epochs=1", "stage1.epochs=1", "stage2.epochs=1", "ensemble=2", "evaluation.severities=5"]
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +52,9 @@ def records(outcome):
 
 def settings(name, data):
     batch = {"imdb": 12, "cola": 15, "zinc": 10}.get(name, 9)
-    chosen = [*QUICK, *(f"{part}.batch_size={batch}" for part in ("optim", "warm", "after"))]
+    chosen = [*QUICK, *(f"{part}.batch_size={batch}" for part in ("optim", "stage1", "stage2"))]
     if name.startswith("cifar"):
-        chosen += ["examination.corruptions=contrast", "examination.rows=5", "examination.foreign_rows=3"]
+        chosen += ["evaluation.corruptions=contrast", "evaluation.rows=5", "evaluation.ood_rows=3"]
     if name == "imdb":
         chosen += ["task.vocabulary=300", "task.max_tokens=32"]
     if name == "cola":
@@ -65,12 +65,12 @@ def settings(name, data):
 @pytest.mark.parametrize("name", PAPER)
 def test_every_recipe_trains_two_steps_and_is_examined(tmp_path, data, name):
     """The real architectures; and every number the paper's tables have for MLE and SGPA comes out."""
-    place = Place.of(name, tmp_path, settings(name, data), data_dir=data)
+    place = RunFolder.of(name, tmp_path, settings(name, data), data_dir=data)
     outcome = benchmark(place, plans(place.recipe, ("mle", "sgpa")), seeds=1)
     assert not outcome.failures
     lines = (tmp_path / "trainings" / "kernel-sgpa-0" / "log.jsonl").read_text().splitlines()
     assert len(lines) == 1
-    assert -(-len(place.task(0).splits.train) // place.recipe.after.batch_size) == 2
+    assert -(-len(place.task(0).splits.train) // place.recipe.stage2.batch_size) == 2
     found = {(*(r[name] for name in KEY), r["shift"].replace("-regenerated", "")) for r in records(outcome)}
     dataset, augmentation = place.recipe.task.dataset, place.recipe.task.augmentation
     with (files("sgpa.report") / "paper_results.csv").open() as file:
@@ -89,7 +89,7 @@ def test_every_recipe_trains_two_steps_and_is_examined(tmp_path, data, name):
 def test_all_methods_of_a_task_run_with_both_attentions(tmp_path, data, name):
     small = ["model.depth=1", "model.width=16", "model.heads=2", "sgpa.attention.num_global=3"]
     small.append("sngp.head.features=8")
-    place = Place.of(name, tmp_path, [*settings(name, data), *small], data_dir=data)
+    place = RunFolder.of(name, tmp_path, [*settings(name, data), *small], data_dir=data)
     rows = plans(place.recipe, attentions=("kernel", "sdp"))
     outcome = benchmark(place, rows, seeds=1)
     assert not outcome.failures
@@ -103,10 +103,10 @@ def test_all_methods_of_a_task_run_with_both_attentions(tmp_path, data, name):
 
 
 def test_what_methods_share_is_trained_once(tmp_path):
-    place = Place.of("digits", tmp_path)
-    names = {t.name for row in plans(place.recipe) for t in row.trainings}
+    place = RunFolder.of("digits", tmp_path)
+    names = {t.name for row in plans(place.recipe) for t in row.stages}
     assert names == {"mle", "warm", "sgpa", "mfvi", "sngp"}
-    shared = {row.method.id: row.trainings[-1].name for row in plans(place.recipe)}
+    shared = {row.method.id: row.stages[-1].name for row in plans(place.recipe)}
     assert {m for m, training in shared.items() if training == "mle"} == {"mle", "ts", "kflla", "de", "mcd"}
     folders = {row.method.id: place.model_folder(row, 0).name for row in plans(place.recipe)}
     assert {m for m, folder in folders.items() if folder != "model"} == {"mcd"}
@@ -114,34 +114,34 @@ def test_what_methods_share_is_trained_once(tmp_path):
 
 
 def test_sgpa_goes_on_from_the_very_mle_where_both_train_alike():
-    alike = replace(find("digits"), warm=find("digits").optim)
-    (first, second), (mle,) = plan(alike, "sgpa").trainings, plan(alike, "mle").trainings
+    alike = replace(find("digits"), stage1=find("digits").optim)
+    (first, second), (mle,) = plan(alike, "sgpa").stages, plan(alike, "mle").stages
     assert (first, second.name) == (mle, "sgpa")
-    apart = replace(alike, warm=replace(alike.optim, lr=2 * alike.optim.lr))
-    assert plan(apart, "sgpa").trainings[0].name == "warm"
+    apart = replace(alike, stage1=replace(alike.optim, lr=2 * alike.optim.lr))
+    assert plan(apart, "sgpa").stages[0].name == "warm"
 
 
 def test_what_sgpa_has_after_the_mle_others_can_have_too(tmp_path):
     small = [*QUICK, "task.train=50", "model.depth=1", "model.width=8", "model.dropout=0.1"]
-    place = Place.of("digits", tmp_path, [*small, "all_go_on=true", "after_dropout=0.05"])
+    place = RunFolder.of("digits", tmp_path, [*small, "stage2_for_all=true", "stage2_dropout=0.05"])
     rows = {name: plan(place.recipe, name) for name in ("mle", "ts", "kflla", "de", "mcd", "sgpa")}
-    names = {name: [training.name for training in row.trainings] for name, row in rows.items()}
+    names = {name: [training.name for training in row.stages] for name, row in rows.items()}
     ends = dict.fromkeys(rows, "mle-after") | {"mcd": "mcd-after", "sgpa": "sgpa"}
     assert names == {name: ["mle", end] for name, end in ends.items()}
-    assert rows["mcd"].trainings[0].also == ()  # nobody reads an epoch that dropout would choose there
+    assert rows["mcd"].stages[0].also == ()  # nobody reads an epoch that dropout would choose there
     assert not benchmark(place, list(rows.values()), seeds=1).failures
     rates = {
         name: Transformer.from_pretrained(place.model_folder(row, 0)).config.dropout
         for name, row in rows.items()
     }
     assert rates == dict.fromkeys(rows, 0.05) | {"mcd": 0.1}
-    with pytest.raises(ConfigError, match=r"after_dropout=1.0 \(allowed: 0 or more, below 1\)"):
-        override(find("digits"), ["after_dropout=1.0"])
+    with pytest.raises(ConfigError, match=r"stage2_dropout=1.0 \(allowed: 0 or more, below 1\)"):
+        override(find("digits"), ["stage2_dropout=1.0"])
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_other_readings_are_settings_that_exist(name):
-    for reading in readings(name):
+    for reading in alternatives(name):
         changed = override(find(name), reading.set)
         assert changed != find(name), reading.field
         assert isinstance(changed, Recipe)
@@ -176,29 +176,29 @@ def test_settings_reach_every_kind_of_field():
             "optim.epochs=20",
             "optim.clip=1",
             "optim.weight_decay=0.1",
-            "warm.weight_decay=0.2",
-            "after.weight_decay=0.3",
-            "after.lr=1e-3",
+            "stage1.weight_decay=0.2",
+            "stage2.weight_decay=0.3",
+            "stage2.lr=1e-3",
             "sgpa.kl.a=1/N",
             "task.augment=true",
             "methods=mle,sgpa",
-            "examination.severities=1,5",
-            "examination.rows=none",
+            "evaluation.severities=1,5",
+            "evaluation.rows=none",
             "kernel.preset=paper",
-            "kernel.reach=0.5,1,2,3e0",
+            "kernel.locality=0.5,1,2,3e0",
         ],
     )
     assert recipe.optim.epochs == 20
     assert recipe.optim.clip == 1.0
-    assert [o.weight_decay for o in (recipe.optim, recipe.warm, recipe.after)] == [0.1, 0.2, 0.3]
-    assert recipe.after.lr == 1e-3
+    assert [o.weight_decay for o in (recipe.optim, recipe.stage1, recipe.stage2)] == [0.1, 0.2, 0.3]
+    assert recipe.stage2.lr == 1e-3
     assert recipe.sgpa.kl.a == "1/N"
     assert recipe.task.augmentation == "three-augment"
     assert recipe.methods == ("mle", "sgpa")
-    assert recipe.examination.severities == (1, 5)
+    assert recipe.evaluation.severities == (1, 5)
     kernel = plan(recipe, "sgpa").method.attention.kernel
-    assert (kernel.preset, kernel.reach) == ("paper", (0.5, 1.0, 2.0, 3.0))
-    assert override(recipe, ["kernel.reach=[]"]).kernel.reach == ()
+    assert (kernel.preset, kernel.locality) == ("paper", (0.5, 1.0, 2.0, 3.0))
+    assert override(recipe, ["kernel.locality=[]"]).kernel.locality == ()
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_a_missing_language_model_says_how_to_get_one(data):
 
 def test_cola_learns_from_words_alone(tmp_path, data):
     chosen = [s for s in settings("cola", data) if "language_model" not in s]
-    place = Place.of("cola", tmp_path, [*chosen, "task.language_model=none"], data_dir=data)
+    place = RunFolder.of("cola", tmp_path, [*chosen, "task.language_model=none"], data_dir=data)
     assert not benchmark(place, plans(place.recipe, ("mle",)), seeds=1).failures
 
 
@@ -259,7 +259,7 @@ class Smoothed(Method):
 
 
 def test_a_method_of_ones_own_trains_and_appears_in_a_report(tmp_path):
-    place = Place.of("digits", tmp_path, ["optim.epochs=20", "optim.lr=5e-3"])
+    place = RunFolder.of("digits", tmp_path, ["optim.epochs=20", "optim.lr=5e-3"])
     rows = [plan(place.recipe, "mle"), plan_of(Smoothed(), place.recipe.optim)]
     outcome = benchmark(place, rows, seeds=1)
     assert not outcome.failures
@@ -282,11 +282,11 @@ def _batch():
 
 
 def test_a_folder_of_another_recipe_is_refused_and_left_alone(tmp_path):
-    Place.of("digits", tmp_path, QUICK).claim()
+    RunFolder.of("digits", tmp_path, QUICK).claim()
     before = (tmp_path / "recipe.json").read_bytes()
     with pytest.raises(CheckpointError, match="recipe digits, not of cifar10"):
-        Place.of("cifar10", tmp_path).claim()
+        RunFolder.of("cifar10", tmp_path).claim()
     with pytest.raises(CheckpointError, match=r"optim.epochs is 1 there and 150 now"):
-        Place.of("digits", tmp_path, QUICK[1:]).claim()
-    Place.of("digits", tmp_path, [*QUICK, "seeds=7"]).claim()  # more seeds are welcome
+        RunFolder.of("digits", tmp_path, QUICK[1:]).claim()
+    RunFolder.of("digits", tmp_path, [*QUICK, "seeds=7"]).claim()  # more seeds are welcome
     assert (tmp_path / "recipe.json").read_bytes() == before

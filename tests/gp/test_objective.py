@@ -80,7 +80,7 @@ def test_the_model_elbo_uses_the_kl_of_every_layer():
     torch.manual_seed(0)
     loss = negative_elbo(model(x), model.likelihood, y, (1.0, 1.0))
     torch.manual_seed(0)
-    parts = [out.kl for _, _, _, out in model.walk(x)]
+    parts = [out.kl for _, _, _, out in model.run_layers(x)]
     assert torch.allclose(loss.kl_g, sum(kl.g for kl in parts))
     assert torch.allclose(loss.kl_a, sum(kl.a for kl in parts).mean())
 

@@ -158,7 +158,7 @@ def changes(which):
     torch.manual_seed(0)
     layer = OrthogonalSgpa(16, 2, ArdRbfKernel(2, 8, lengthscale=4.0), num_global=32)
     x = torch.randn(8, 16, 16)
-    layer.place_global(x.flatten(0, 1))
+    layer.init_on_data(x.flatten(0, 1))
     state, exact = layer.global_state(), layer.double().moments(x.double(), None)
     layer.float()
     with pytest.MonkeyPatch.context() as patch:

@@ -15,7 +15,7 @@ from sgpa.data.images import digits
 from sgpa.data.language_model.model import ElmoConfig, ElmoModel
 from sgpa.data.texts import tokenized
 from sgpa.experiments.recipes import plan, plans
-from sgpa.experiments.runner import Place, benchmark, export, open_cell, open_trained, prepare, train
+from sgpa.experiments.runner import RunFolder, benchmark, export, open_cell, open_trained, prepare, train
 from sgpa.inference import readers
 from sgpa.inference.answers import Trained
 from sgpa.inference.readers import ImageReader, MoleculeReader, Rows, TextReader, WordReader
@@ -26,14 +26,14 @@ from support.terminal import sgpa
 SMALL = [
     *("model.depth=1", "model.width=16", "model.heads=2", "sgpa.attention.num_global=2"),
     *(f"{part}.epochs=1" for part in ("optim", "warm", "after")),
-    *("ensemble=2", "ensembles=1", "sngp.head.features=8", "examination.rows=20"),
+    *("ensemble=2", "ensembles=1", "sngp.head.features=8", "evaluation.rows=20"),
 ]
 
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory):
     """Every method on digits, trained for a moment."""
-    place = Place.of("digits", tmp_path_factory.mktemp("runs") / "digits", SMALL)
+    place = RunFolder.of("digits", tmp_path_factory.mktemp("runs") / "digits", SMALL)
     outcome = benchmark(place, plans(place.recipe), seeds=1)
     assert not outcome.failures
     return place.directory / "cells"
@@ -167,7 +167,7 @@ def test_every_kind_of_recipe_reads_new_inputs(tmp_path, monkeypatch, name):
         "imdb": ["task.vocabulary=300", "task.max_tokens=32"],
         "cola": [f"task.language_model={tmp_path / 'language-model'}"],
     }
-    place = Place.of(name, tmp_path / "runs", [*SMALL, *own.get(name, [])], data_dir=data)
+    place = RunFolder.of(name, tmp_path / "runs", [*SMALL, *own.get(name, [])], data_dir=data)
     place.claim()
     row = plan(place.recipe, "mle")
     train(place, row, 0, [0])

@@ -158,7 +158,7 @@ def test_the_average_of_calibrated_members_gets_a_temperature():
     sure = [(truth + 1.5 * torch.randn_like(truth)).div(1.3).softmax(-1) for _ in range(5)]
     members = [Fixed(Classification(p, torch.special.entr(p).sum(-1))) for p in sure]
     data = Dataset(torch.zeros(4000, 1), y)
-    method = Ensemble(base=Mle(), size=5, tempered=True)
+    method = Ensemble(base=Mle(), size=5, fit_temperature=True)
     pooled = method.pool(members, data)
     assert pooled["temperature"] < 1  # an average is too cautious
     plain, cooled = EnsemblePredictor(tuple(members)).predict(y), method.combine(members, pooled).predict(y)

@@ -208,12 +208,12 @@ def test_one_training_gives_a_model_to_each_method(tmp_path):
 
 
 def test_sgpa_can_leave_its_dropout_on():
-    off, on = BASES["sgpa"], replace(BASES["sgpa"], drops=True)
+    off, on = BASES["sgpa"], replace(BASES["sgpa"], dropout_at_prediction=True)
     model = built(on)
     found = on.predictor(model).predict(images()).probabilities
     assert torch.equal(found, McDropout(base=off).predictor(model).predict(images()).probabilities)
     assert not torch.equal(found, off.predictor(model).predict(images()).probabilities)
-    with pytest.raises(ConfigError, match=r"sgpa: drops=True \(allowed: false: no dropout\)"):
+    with pytest.raises(ConfigError, match=r"sgpa: dropout_at_prediction=True \(allowed: false: no dropout\)"):
         built(on, dropout=0.0)
     with pytest.raises(ConfigError, match=r"mcd: base='sgpa'"):
         McDropout(base=on)
@@ -225,10 +225,10 @@ def test_such_a_model_is_selected_by_what_it_will_predict():
 
     class Watched(Sgpa):
         def predictor(self, *args):
-            seen.append(self.drops)
+            seen.append(self.dropout_at_prediction)
             return super().predictor(*args)
 
-    method = Watched(attention=SgpaConfig(num_global=3), drops=True)
+    method = Watched(attention=SgpaConfig(num_global=3), dropout_at_prediction=True)
     optim = OptimConfig(epochs=2, batch_size=6, select_every=1)
     Trainer(method=method, config=CONFIG, optim=optim, train=data, validation=data).fit()
     assert seen == [True, True]

@@ -298,11 +298,11 @@ def test_a_trained_model_answers_without_drawing():
 @pytest.mark.slow
 def test_the_command_line_predicts_without_drawing(tmp_path):
     from sgpa.experiments.recipes import plan
-    from sgpa.experiments.runner import Place, prepare, train
+    from sgpa.experiments.runner import RunFolder, prepare, train
 
     tiny = ["model.depth=1", "model.width=16", "model.heads=2", "sgpa.attention.num_global=2"]
     epochs = [f"{part}.epochs=1" for part in ("optim", "warm", "after")]
-    place = Place.of("digits", tmp_path / "runs", [*tiny, *epochs])
+    place = RunFolder.of("digits", tmp_path / "runs", [*tiny, *epochs])
     place.claim()
     from PIL import Image
 
@@ -310,7 +310,7 @@ def test_the_command_line_predicts_without_drawing(tmp_path):
     cells = {}
     for name in ("sgpa", "mle"):
         row = plan(place.recipe, name)
-        for step in range(len(row.trainings)):
+        for step in range(len(row.stages)):
             train(place, row, step, [0])
         prepare(place, row, 0)
         cells[name] = place.cell(row, 0)

@@ -68,8 +68,8 @@ def test_the_mean_of_many_samples_does_not_depend_on_how_they_are_drawn():
 def test_a_padded_text_equals_the_text_alone(attention):
     model = Transformer(small(TOKENS, ATTENTIONS[attention], depth=1)).double().eval()
     ids = texts()
-    together = next(out.kl.a for _, _, _, out in model.walk(ids))
-    alone = next(out.kl.a for _, _, _, out in model.walk(ids[1:2, :4]))
+    together = next(out.kl.a for _, _, _, out in model.run_layers(ids))
+    alone = next(out.kl.a for _, _, _, out in model.run_layers(ids[1:2, :4]))
     assert torch.allclose(together[1], alone[0])
     if attention in ("kernel", "sdp"):  # nothing is sampled, so outputs can be compared
         assert torch.allclose(model(ids).f[1], model(ids[1:2, :4]).f[0])
@@ -124,14 +124,14 @@ def test_changed_weights_never_meet_a_stale_state():
 def test_noise_may_begin_with_a_share_of_its_variance():
     config = ModelConfig(embedding=PATCHES, depth=2, heads=2, width=16, outputs=3)
     batch = Batch(images(8), torch.zeros(8, dtype=torch.int64))
-    for method, change in ((Sgpa(quiet=0.25), math.log(0.25)), (Sgpa(), 0.0)):
+    for method, change in ((Sgpa(initial_variance_scale=0.25), math.log(0.25)), (Sgpa(), 0.0)):
         model = replace(method, attention=SgpaConfig(num_global=3)).build(config)
         before = [layer.attention.kernel.log_variance.clone() for layer in model.gp_layers]
         method.initialise(model, batch)
         for layer, old in zip(model.gp_layers, before, strict=True):
             torch.testing.assert_close(layer.attention.kernel.log_variance.detach(), old.detach() + change)
-    with pytest.raises(ConfigError, match="sgpa: quiet=2"):
-        Sgpa(quiet=2)
+    with pytest.raises(ConfigError, match="sgpa: initial_variance_scale=2"):
+        Sgpa(initial_variance_scale=2)
 
 
 def test_placing_inducing_points_uses_real_tokens_only():

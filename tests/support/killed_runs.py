@@ -16,21 +16,21 @@ import torch
 
 from sgpa.core import provenance
 from sgpa.experiments.recipes import plans
-from sgpa.experiments.runner import Place, benchmark
+from sgpa.experiments.runner import RunFolder, benchmark
 from sgpa.training import trainer
 
 METHODS = ("mle", "sgpa", "ts")
 TINY = [
-    *("optim.epochs=12", "warm.epochs=8", "after.epochs=8", "task.train=100"),
-    *("optim.select_every=4", "warm.select_every=4", "after.select_every=4"),
-    *("model.depth=1", "model.width=16", "examination.rows=50", "examination.foreign_rows=50"),
+    *("optim.epochs=12", "stage1.epochs=8", "stage2.epochs=8", "task.train=100"),
+    *("optim.select_every=4", "stage1.select_every=4", "stage2.select_every=4"),
+    *("model.depth=1", "model.width=16", "evaluation.rows=50", "evaluation.ood_rows=50"),
 ]
 KILLS = 10
 
 
 def attempt(folder: Path, seed: int) -> None:
     torch.manual_seed(seed)  # a new process has another random state
-    place = Place.of("digits", folder, TINY)
+    place = RunFolder.of("digits", folder, TINY)
     outcome = benchmark(place, plans(place.recipe, METHODS), seeds=2)
     assert outcome.failures == []
 

@@ -12,7 +12,7 @@ from sgpa.core.errors import NumericalError
 from sgpa.core.inputs import Graphs, Words
 from sgpa.data import Dataset
 from sgpa.experiments.recipes import plans
-from sgpa.experiments.runner import Place, benchmark
+from sgpa.experiments.runner import RunFolder, benchmark
 from sgpa.methods import Mfvi, Mle, Sgpa, Sngp
 from sgpa.models import (
     DotProductConfig,
@@ -143,14 +143,21 @@ class Failing(Mle):
 
 
 TINY = [
-    *("optim.epochs=2", "warm.epochs=2", "after.epochs=2", "task.train=65", "model.depth=1", "model.width=8"),
-    *("model.heads=2", "examination.rows=20", "examination.foreign_rows=20"),
+    *(
+        "optim.epochs=2",
+        "stage1.epochs=2",
+        "stage2.epochs=2",
+        "task.train=65",
+        "model.depth=1",
+        "model.width=8",
+    ),
+    *("model.heads=2", "evaluation.rows=20", "evaluation.ood_rows=20"),
 ]
 
 
 def grid(folder: Path):
     """Three methods side by side, one of which cannot be trained."""
-    place = Place.of("digits", folder, TINY)
+    place = RunFolder.of("digits", folder, TINY)
     rows = plans(place.recipe, ("mle", "sgpa"))
     broken = plan_of(Failing(), replace(place.recipe.optim, epochs=3), "broken")
     return benchmark(place, [broken, *rows], seeds=1, announce=lambda *_: None)

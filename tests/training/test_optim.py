@@ -10,7 +10,7 @@ from sgpa.gp.objective import Progress
 from sgpa.methods import Mfvi, Mle, Sgpa, Sngp
 from sgpa.models import DotProductConfig, GraphConfig, RandomFeatureConfig, SgpaConfig, TokenConfig
 from sgpa.training.optim import OptimConfig, adam, decayed
-from sgpa.training.steps.plain import Member, Moment, OneByOne, random_state
+from sgpa.training.steps.plain import Member, PlainStep, StepInfo, random_state
 from support.training_runs import CONFIG, SGPA, blobs
 
 DECAYING = OptimConfig(epochs=1, weight_decay=20.0)
@@ -83,7 +83,7 @@ def test_steps_are_those_of_adamw(clip):
 
     data = blobs(24, 0)
     batches = [Batch(data.inputs[i : i + 8], data.targets[i : i + 8]) for i in (0, 8, 16)]
-    moments = [Moment(i, 5e-3 / (i + 1), Progress(0.5, 24)) for i in range(3)]
+    moments = [StepInfo(i, 5e-3 / (i + 1), Progress(0.5, 24)) for i in range(3)]
     model, theirs = built(), built()
     optim = replace(DECAYING, clip=clip)
     member = Member("it", model, adam(optim, model, dict(model.named_parameters())), random_state())
@@ -95,7 +95,7 @@ def test_steps_are_those_of_adamw(clip):
             {"params": [p for name, p in named.items() if name not in shrunk], "weight_decay": 0.0},
         ]
     )
-    with OneByOne(member, Mle(), optim) as stepper:
+    with PlainStep(member, Mle(), optim) as stepper:
         for batch, moment in zip(batches, moments, strict=True):
             stepper.step([batch], moment)
             for group in oracle.param_groups:

@@ -54,7 +54,7 @@ def same(first, second):
     return all(torch.equal(a, b) for a, b in zip(first.values(), second.values(), strict=True))
 
 
-@pytest.mark.parametrize("method", [Mle(), SGPA, replace(SGPA, samples=2), replace(SGPA, place=False)])
+@pytest.mark.parametrize("method", [Mle(), SGPA, replace(SGPA, samples=2), replace(SGPA, init_on_data=False)])
 def test_training_learns(method):
     model = trainer(method=method, optim=replace(OPTIM, epochs=30)).fit()
     data = blobs(60, 2)

@@ -60,7 +60,7 @@ class Attention(nn.Module):
         self.dropout = Dropout(dropout)
 
     @property
-    def careful(self) -> bool:
+    def controls_own_precision(self) -> bool:
         """Whether the products that need float32 are in operators that see to it by themselves."""
         return True
 

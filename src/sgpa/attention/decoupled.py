@@ -121,7 +121,7 @@ class DecoupledSgpa(SampledAttention):
         self.places_g = None if places is None else nn.Parameter(torch.zeros(H, M, V))  # [H, M, D]
 
     @torch.no_grad()
-    def place_global(self, tokens: Tensor, cells: Tensor | None = None) -> None:
+    def init_on_data(self, tokens: Tensor, cells: Tensor | None = None) -> None:
         """Put the inducing locations on tokens [N, E] drawn from the layer's input space.
 
         Locations far from all data have K_qg near 0: they neither reduce the variance nor receive a
@@ -187,9 +187,9 @@ class DecoupledSgpa(SampledAttention):
         return state
 
     @property
-    def careful(self) -> bool:
+    def controls_own_precision(self) -> bool:
         """Not for joint sampling, nor for many inducing points."""
-        return not self.joint and self.num_global <= WIDTH and super().careful
+        return not self.joint and self.num_global <= WIDTH and super().controls_own_precision
 
     def fused(self, x: Tensor, state: GlobalState) -> Moments:
         """The same moments without a Gram matrix, where `fuses` says so."""

@@ -51,7 +51,7 @@ def global_states(layers: Sequence["DecoupledSgpa"], features: Tensor) -> tuple[
     log_variance = torch.stack([kernel.log_variance for kernel in kernels])  # [L, H]
     raw = torch.stack([layer.raw_s_g for layer in layers])  # [L, H, V, M, M]
     v_g = torch.stack([layer.v_g for layer in layers])  # [L, H, M, V]
-    if all(layer.careful and layer.whitened for layer in layers) and inducing_fuses(k_g):
+    if all(layer.controls_own_precision and layer.whitened for layer in layers) and inducing_fuses(k_g):
         packed, S, kl = fused_inducing(k_g, log_variance, raw, v_g, JITTERS[0], RBF[type(kernels[0])])
         if recording(kl) or kl.isfinite().all():
             return _unpacked(k_g, packed, raw, S, v_g, kl)

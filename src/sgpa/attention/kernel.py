@@ -94,14 +94,14 @@ class KernelProjections(Attention):
         return W.weight * self.kernel.inverse_lengthscale(W.weight.dtype).flatten().unsqueeze(-1)
 
     @property
-    def careful(self) -> bool:
+    def controls_own_precision(self) -> bool:
         """Whether this layer has a fast path, which takes care of its precision."""
         return TRITON and self.W_q is None and type(self.kernel) in RBF and self.head_width <= WIDTH
 
     def fuses(self, x: Tensor) -> bool:
         """Whether the fast path takes these tokens [B, T, E]: in float32 on a GPU."""
         exact = x.dtype == self.W_v.weight.dtype == torch.float32 and not torch.is_autocast_enabled("cuda")
-        return self.careful and x.is_cuda and x.ndim == 3 and exact
+        return self.controls_own_precision and x.is_cuda and x.ndim == 3 and exact
 
     def weights(self, x: Tensor, padding: Tensor | None) -> Tensor:
         """K_qk, with columns at padding that the values, zero there, never see."""

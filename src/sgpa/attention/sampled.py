@@ -20,7 +20,7 @@ class SampledAttention(KernelProjections):
         return f"{self.name}, sequence {index[0]} of the batch, head {index[1] + 1}"
 
     @torch.no_grad()
-    def quieten(self, share: float) -> None:
+    def scale_initial_variance(self, share: float) -> None:
         """Less noise around the same mean: σ_f² times `share`, W_v divided by it, so that K_qa v_a stays."""
         self.kernel.log_variance.add_(math.log(share))
         self.W_v.weight.div_(share)

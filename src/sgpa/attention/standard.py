@@ -45,7 +45,7 @@ class StandardSgpa(SampledAttention):
         self.W_log_s = nn.Linear(embed_dim, num_heads)
 
     @property
-    def careful(self) -> bool:
+    def controls_own_precision(self) -> bool:
         """There is no fast path; all is in float64."""
         return False
 

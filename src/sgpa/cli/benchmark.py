@@ -50,7 +50,7 @@ def benchmark(
     from sgpa.experiments.recipes import plans
 
     check_device(device)
-    place = runner.Place.of(
+    place = runner.RunFolder.of(
         recipe, out or Path("runs") / recipe, settings or [], data_dir=data_dir, device=device
     )
     rows = plans(place.recipe, chosen_methods(methods, place.recipe), names(attentions))

@@ -61,7 +61,7 @@ def show_error(error: object) -> None:
 
 
 @contextmanager
-def speaking_of(options: Mapping[str, str]) -> Iterator[None]:
+def rename_arguments_in_errors(options: Mapping[str, str]) -> Iterator[None]:
     """Errors inside the block name the options of the command line, not the arguments of functions."""
     try:
         yield

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sgpa.cli.options import AsJson, DataDir, Device, show_json, show_tables, speaking_of
+from sgpa.cli.options import AsJson, DataDir, Device, rename_arguments_in_errors, show_json, show_tables
 from sgpa.cli.progress import ProgressBars, console
 from sgpa.core.errors import CheckpointError
 
@@ -106,7 +106,9 @@ def predict(
     with console.status("reading the model"):
         opened = (open_trained if "method" in about else user_data.open_trained)(run, device=device)
     with (
-        speaking_of({"text_column": "--column", "smiles_column": "--column", "`samples`": "--samples"}),
+        rename_arguments_in_errors(
+            {"text_column": "--column", "smiles_column": "--column", "`samples`": "--samples"}
+        ),
         console.status("predicting"),
     ):
         if samples is not None:

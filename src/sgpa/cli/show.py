@@ -60,8 +60,8 @@ def _summary(recipe: "Recipe") -> dict[str, Any]:
         "augmentation": "" if recipe.task.augmentation == "none" else recipe.task.augmentation,
         "model": f"{model.depth} layers, width {model.width}, {model.heads} heads",
         "epochs": recipe.optim.epochs,
-        "warm_epochs": recipe.warm.epochs,
-        "after_epochs": recipe.after.epochs,
+        "warm_epochs": recipe.stage1.epochs,
+        "after_epochs": recipe.stage2.epochs,
         "seeds": recipe.seeds,
         "methods": list(recipe.methods),
     }
@@ -70,14 +70,17 @@ def _summary(recipe: "Recipe") -> dict[str, Any]:
 def _one_as_json(recipe: "Recipe") -> None:
     from dataclasses import asdict
 
-    from sgpa.experiments.recipes import readings, settings_of
+    from sgpa.experiments.recipes import alternatives, settings_of
 
-    found = {"settings": dict(settings_of(recipe)), "readings": [asdict(r) for r in readings(recipe.name)]}
+    found = {
+        "settings": dict(settings_of(recipe)),
+        "alternatives": [asdict(r) for r in alternatives(recipe.name)],
+    }
     show_json(_summary(recipe) | found)
 
 
 def _one(recipe: "Recipe") -> None:
-    from sgpa.experiments.recipes import readings, settings_of
+    from sgpa.experiments.recipes import alternatives, settings_of
 
     out = Console()
     settings = Table("setting", "value", box=None, pad_edge=False, title=recipe.name, title_justify="left")
@@ -85,7 +88,7 @@ def _one(recipe: "Recipe") -> None:
         text = " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
         settings.add_row(path, escape(text or "-"))
     out.print(settings)
-    found = readings(recipe.name)
+    found = alternatives(recipe.name)
     if not found:
         return
     out.print("\nWhat can be meant in two ways\n", style="bold")

@@ -7,7 +7,15 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sgpa.cli.options import DataDir, Device, Settings, command_line, refuse_own, show_tables, speaking_of
+from sgpa.cli.options import (
+    DataDir,
+    Device,
+    Settings,
+    command_line,
+    refuse_own,
+    rename_arguments_in_errors,
+    show_tables,
+)
 from sgpa.cli.progress import ProgressBars, console
 from sgpa.core.errors import ConfigError, SgpaError, nearest
 
@@ -84,7 +92,7 @@ def text(
     """Learn to label texts."""
     from sgpa.experiments import user_data
 
-    with speaking_of({"text_column": "--column", "label_column": "--label"}):
+    with rename_arguments_in_errors({"text_column": "--column", "label_column": "--label"}):
         make = lambda: user_data.text(file, column, label, vocabulary, seed)  # noqa: E731
         _run(make, out, epochs, batch_size, lr, seed, device, compare)
 
@@ -105,7 +113,7 @@ def molecules(
     """Learn to predict a number for molecules (needs the extra `graph`)."""
     from sgpa.experiments import user_data
 
-    with speaking_of({"smiles_column": "--smiles", "target_column": "--target"}):
+    with rename_arguments_in_errors({"smiles_column": "--smiles", "target_column": "--target"}):
         make = lambda: user_data.molecules(file, smiles, target, seed)  # noqa: E731
         _run(make, out, epochs, batch_size, lr, seed, device, compare)
 
@@ -157,11 +165,11 @@ def train_recipe(
     """
     from sgpa.core.devices import check_device
     from sgpa.experiments.recipes import plan
-    from sgpa.experiments.runner import Place, prepare, train
+    from sgpa.experiments.runner import RunFolder, prepare, train
     from sgpa.training import process_group
 
     check_device(device)
-    place = Place.of(name, out, settings, data_dir=data_dir, device=device)
+    place = RunFolder.of(name, out, settings, data_dir=data_dir, device=device)
     row = plan(place.recipe, method, attention)
     refuse_own(out)
     process_group.begin(device)
@@ -177,7 +185,7 @@ def train_recipe(
 
         try:
             for group in [members] if place.stacks else [(member,) for member in members]:
-                for step in range(len(row.trainings)):
+                for step in range(len(row.stages)):
                     train(place, row, step, group, bars.announce)
         except SgpaError:
             if is_new and not (out / "trainings").exists():

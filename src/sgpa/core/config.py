@@ -1,4 +1,8 @@
-"""Changing single fields of a recipe: `optim.epochs=20`, `sgpa.kl.a=1e-4`, `task.augment=true`."""
+"""Configs as plain data: written to JSON, read back, changed field by field (`optim.epochs=20`), compared.
+
+Names of classes and fields are a file format. `RENAMED_KINDS`, `RENAMED_FIELDS` and `REMOVED_FIELDS`
+translate what older versions wrote; nothing else knows of old names.
+"""
 
 import json
 import types
@@ -10,6 +14,63 @@ from typing import Any, Literal, TypeVar
 from sgpa.core.errors import CheckpointError, ConfigError, nearest
 
 Config = TypeVar("Config")
+
+RENAMED_KINDS = {"Examination": "EvaluationConfig"}
+_SGPA = {"quiet": "initial_variance_scale", "drops": "dropout_at_prediction", "place": "init_on_data"}
+_KERNEL = {"reach": "locality"}
+_GRAPHS = {"ends": "endpoint_types"}
+RENAMED_FIELDS: dict[str, dict[str, str]] = {  # kind in recipe.json or in a model's config.json: old -> new
+    "Recipe": {
+        "warm": "stage1",
+        "after": "stage2",
+        "after_dropout": "stage2_dropout",
+        "all_go_on": "stage2_for_all",
+        "members_drop": "ensemble_dropout",
+        "tempered": "ensemble_temperature",
+        "examination": "evaluation",
+    },
+    "EvaluationConfig": {"foreign_rows": "ood_rows"},
+    "Ensemble": {"tempered": "fit_temperature"},
+    "Sgpa": _SGPA,
+    "KernelConfig": _KERNEL,
+    "kernel": _KERNEL,
+    "GraphConfig": _GRAPHS,
+    "graphs": _GRAPHS,
+}
+REMOVED_FIELDS: dict[str, dict[str, Any]] = {}  # kind: fields that are gone, with the one value they can have
+
+
+def modernised(saved: Any) -> Any:
+    """Plain data of a config, as read from a file, with the names of today.
+
+    >>> modernised({"kind": "Sgpa", "quiet": 0.3})
+    {'kind': 'Sgpa', 'initial_variance_scale': 0.3}
+    """
+    if isinstance(saved, list | tuple):
+        return [modernised(item) for item in saved]
+    if not isinstance(saved, dict):
+        return saved
+    kind = RENAMED_KINDS.get(str(saved.get("kind")), saved.get("kind"))
+    renamed, removed = RENAMED_FIELDS.get(str(kind), {}), REMOVED_FIELDS.get(str(kind), {})
+    for name, value in removed.items():
+        if saved.get(name, value) != value:
+            raise CheckpointError(f"{kind}: {name}={saved[name]!r} was removed; use an older version of sgpa")
+    parts = {
+        renamed.get(name, name): modernised(value)
+        for name, value in saved.items()
+        if name != "kind" and name not in removed
+    }
+    return ({} if kind is None else {"kind": kind}) | parts
+
+
+def modern_path(path: str, config: Any) -> str:
+    """A `field.field` path with the names of today, for settings that an older version wrote down."""
+    names = []
+    for name in path.split("."):
+        kind = type(config).__name__
+        names.append(RENAMED_FIELDS.get(kind, {}).get(name, name))
+        config = getattr(config, names[-1], None)
+    return ".".join(names)
 
 
 def override(config: Config, settings: Sequence[str]) -> Config:
@@ -40,6 +101,8 @@ def leaves(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def _set(config: Any, path: list[str], text: str, whole: str) -> Any:
     name, *rest = path
     known = [f.name for f in fields(config)] if is_dataclass(config) else []
+    if name in (renamed := RENAMED_FIELDS.get(type(config).__name__, {})):
+        raise ConfigError(f"{whole}: {name} is called {renamed[name]} now")
     if name not in known:
         owner = whole.rsplit("." + name, 1)[0] if "." in whole else "the recipe"
         hint = nearest(name, known) or "; it has no fields"

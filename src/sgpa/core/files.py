@@ -59,7 +59,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
         raise CheckpointError(f"{path} cannot be read ({error}); it was damaged or cut short") from None
 
 
-def make_first(folder: Path, advice: str) -> None:
+def ensure_directory(folder: Path, advice: str) -> None:
     """The folder for something that takes long: where it cannot be made, that is said before the work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

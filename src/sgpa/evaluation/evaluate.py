@@ -48,12 +48,12 @@ class Results:
 class Outside:
     """Inputs that do not come from the training distribution.
 
-    `stands_for` is the size of the set they were drawn from: AUPR depends on the share of unfamiliar
+    `reference_size` is the size of the set they were drawn from: AUPR depends on the share of unfamiliar
     inputs, so it is also given as if there were that many.
     """
 
     inputs: Inputs
-    stands_for: int | None = None
+    reference_size: int | None = None
 
 
 # Called with the name of a part of a test and how to measure it: measures it, or knows it from before.
@@ -87,12 +87,12 @@ def evaluate(
     _histogram(results, subject, "", clean)
     for name, unfamiliar in (outside or {}).items():
         found = predictor.predict(unfamiliar.inputs)
-        results.add(subject, "ood-detection", name, detection(clean, found, unfamiliar.stands_for))
+        results.add(subject, "ood-detection", name, detection(clean, found, unfamiliar.reference_size))
         _histogram(results, subject, name, found)
     return results
 
 
-def detection(inside: Prediction, outside: Prediction, stands_for: int | None = None) -> dict[str, float]:
+def detection(inside: Prediction, outside: Prediction, reference_size: int | None = None) -> dict[str, float]:
     """How well the score (entropy or variance) tells the two sets apart; outside is the positive class."""
     scores = np.concatenate([p.score.cpu().double().numpy() for p in (inside, outside)])
     sizes = [len(p.score) for p in (inside, outside)]
@@ -103,8 +103,8 @@ def detection(inside: Prediction, outside: Prediction, stands_for: int | None = 
         "fpr_at_95_tpr": metrics.fpr_at_95_tpr(scores, is_out),
         "ood_share": sizes[1] / sum(sizes),
     }
-    if stands_for is not None:
-        weights = np.repeat([1.0, stands_for / sizes[1]], sizes)
+    if reference_size is not None:
+        weights = np.repeat([1.0, reference_size / sizes[1]], sizes)
         values["aupr_paper_share"] = metrics.aupr(scores, is_out, weights)
     return values
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sgpa.core.types import Predictor
 from sgpa.data import Dataset, corruptions
-from sgpa.data.corruptions.ready import SEED, ReadyMade
+from sgpa.data.corruptions.ready import SEED, CorruptedFiles
 from sgpa.evaluation.evaluate import Keep, Results, Subject, at_once, evaluate
 
 
@@ -19,7 +19,7 @@ def evaluate_corruptions(
     *,
     types: Sequence[str] = corruptions.NAMES,
     severities: Sequence[int] = corruptions.SEVERITIES,
-    ready_made: ReadyMade | None = None,
+    ready_made: CorruptedFiles | None = None,
     tell: Callable[[str, int, int], None] = lambda *_: None,
     keep: Keep = at_once,
 ) -> Results:
@@ -53,7 +53,7 @@ def evaluate_corruptions(
     return results
 
 
-def _corrupted(images: Tensor, name: str, severity: int, ready_made: ReadyMade | None) -> Tensor:
+def _corrupted(images: Tensor, name: str, severity: int, ready_made: CorruptedFiles | None) -> Tensor:
     if ready_made is None or not ready_made.has(name):
         return corruptions.corrupt(images, name, severity, SEED)
     return ready_made.load(name, severity)[: len(images)].to(images.device)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sgpa.data.images import digits
 from sgpa.experiments.recipes import DIGITS, plans
-from sgpa.experiments.runner import Outcome, Place, benchmark
+from sgpa.experiments.runner import Outcome, RunFolder, benchmark
 from sgpa.experiments.runner.jobs import Announce
 
 METHODS = ("sgpa", "mle")  # the longer one first, so that workers finish together
@@ -32,7 +32,7 @@ def run(
         for name in ("optim", "warm", "after")
         if getattr(short, name) != getattr(DIGITS, name)
     ]
-    place = Place.of("digits", directory, [*settings, f"ensembles={min(seeds, DIGITS.ensembles)}"])
+    place = RunFolder.of("digits", directory, [*settings, f"ensembles={min(seeds, DIGITS.ensembles)}"])
     splits = digits.load()
     return benchmark(
         place,

@@ -22,7 +22,7 @@ from sgpa.inference.serve import serve
 from sgpa.methods import Calibration, DropoutPredictor, Method
 from sgpa.models import ModelConfig, PatchConfig, Transformer
 from sgpa.training.optim import OptimConfig, adam
-from sgpa.training.steps.plain import Member, Moment, random_state
+from sgpa.training.steps.plain import Member, StepInfo, random_state
 from sgpa.training.trainer import stepper
 
 MODELS = ("digits", "cifar10")  # recipes whose models are timed
@@ -90,7 +90,7 @@ def contenders(recipe: Recipe, rows: int, predicted: int, device: str = "cpu") -
 @contextmanager
 def recipe_step(recipe: Recipe, name: str, rows: int, device: str = "cpu") -> Iterator[Job]:
     """A step of a contender's last training."""
-    training = plan(recipe, *CONTENDERS[name]).trainings[-1]
+    training = plan(recipe, *CONTENDERS[name]).stages[-1]
     torch.manual_seed(0)
     model = training.method.build(training.model(recipe.model)).to(device)
     batch = random_images(recipe.model, rows).to(device)
@@ -101,7 +101,7 @@ def recipe_step(recipe: Recipe, name: str, rows: int, device: str = "cpu") -> It
 def recipe_prediction(recipe: Recipe, name: str, rows: int, device: str = "cpu") -> Job:
     """A prediction of a contender that was never trained."""
     planned = plan(recipe, *CONTENDERS[name])
-    training = planned.trainings[-1]
+    training = planned.stages[-1]
     method = training.method
     torch.manual_seed(0)
     model = method.build(training.model(recipe.model)).to(device)
@@ -116,7 +116,7 @@ def training_step(method: Method, model: Transformer, optim: OptimConfig, batch:
     method.initialise(model.train(), batch)
     optimiser = adam(optim, model, dict(model.named_parameters()))
     member = Member("bench", model, optimiser, random_state())
-    moment = Moment(0, optim.lr, Progress(0.5, ROWS))
+    moment = StepInfo(0, optim.lr, Progress(0.5, ROWS))
     chosen = stepper([member], method, optim, steps=optim.epochs * ROWS // len(batch))
     with chosen:
         yield lambda: chosen.step([batch], moment)

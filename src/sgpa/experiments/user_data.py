@@ -78,7 +78,7 @@ def images(path: Path, size: int = 32, seed: int = 0) -> Task:
     embedding = PatchConfig(
         image_size=size, patch_size=patch_for(size), mean=tuple(mean.tolist()), std=tuple(std.tolist())
     )
-    attention = SgpaConfig(kernel=KernelConfig(reach=(1.0, 1.0, 2.0, 3.0)))
+    attention = SgpaConfig(kernel=KernelConfig(locality=(1.0, 1.0, 2.0, 3.0)))
     data = Dataset(pixels, labels)
     return Task(
         kind="images",
@@ -115,7 +115,7 @@ def text(
         drop=0.3,
     )
     near_and_far = tuple(2.0**i for i in range(8))  # tokens a head begins by looking at
-    attention = SgpaConfig(kernel=KernelConfig(reach=near_and_far), num_global=50)
+    attention = SgpaConfig(kernel=KernelConfig(locality=near_and_far), num_global=50)
     data = Dataset(ids, labels, lengths=lengths)
     columns = {"text_column": text_column, "label_column": label_column}
     return Task(
@@ -151,7 +151,7 @@ def molecules(
         edge_types=len(names.bonds),
         identifier_width=WIDTH,
         max_tokens=batch.max_tokens(found.graphs),
-        ends=True,
+        endpoint_types=True,
     )
     return Task(
         kind="molecules",

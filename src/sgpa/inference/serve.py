@@ -121,7 +121,7 @@ class Served:
             return self.model(x, samples=self.samples, states=self.states).f
 
     def _record(self) -> None:
-        with matrix_units(self.model.careful):
+        with matrix_units(self.model.controls_own_precision):
             numbers = self._numbers()
             try:
                 traced = make_fx(_function(self._plain))(self.inputs, numbers)

@@ -25,12 +25,12 @@ class Ensemble(PostHoc):
     """`size` models of the method `base`. Each is trained, calibrated and read as `base` does it.
 
     Whoever runs it trains one model for each of `member_seeds`, makes the `predictor` of each and hands all
-    of them to `combine`. If it is `tempered`, the averaged probabilities get a temperature, the best for
-    validation rows: the average of models that are calibrated one by one is not sure enough of itself.
+    of them to `combine`. With `fit_temperature` the averaged probabilities get a temperature, the
+    best for validation rows: the average of models that are each calibrated is under-confident.
     """
 
     size: int = 5
-    tempered: bool = False
+    fit_temperature: bool = False
     id: str = "de"
     regression: bool = field(init=False)
 
@@ -56,14 +56,14 @@ class Ensemble(PostHoc):
             raise InputError(
                 f"{self.id}: an ensemble of {self.size} needs as many members, not {len(predictors)}"
             )
-        if not self.tempered:
+        if not self.fit_temperature:
             return EnsemblePredictor(tuple(predictors))
         check_calibrated(pooled, ("temperature",), self.id)
         return EnsemblePredictor(tuple(predictors), float(pooled["temperature"]))
 
     def pool(self, predictors: Sequence[Predictor], validation: Dataset) -> Tensors:
         """The temperature, [], where there is to be one."""
-        if not self.tempered:
+        if not self.fit_temperature:
             return NOTHING
         found = EnsemblePredictor(tuple(predictors)).predict(validation.inputs)
         if not isinstance(found, Classification):

@@ -15,19 +15,19 @@ from sgpa.models import ModelConfig, SgpaConfig, Transformer
 class Sgpa(Method):
     """Minimise the negative ELBO.
 
-    `place` puts the global inducing points on tokens of the training data before the first step. `quiet` is
-    the share of the kernels' prior variance that training begins with, around the same means: below 1, what a
-    point model has learned is disturbed less, and costs more KL. `samples` is how many draws estimate the
-    ELBO of each sequence (the paper uses one). `drops` leaves dropout on when predicting, as MC dropout
-    does: the MLPs are uncertain too, and attention's variance does not know of it.
+    `init_on_data` starts the global inducing points on tokens of the training data. `initial_variance_scale`
+    is the share of the kernels' prior variance that training starts with, around the same means: below 1, a
+    point model that training starts from is disturbed less, and costs more KL. `samples` draws estimate the
+    ELBO of each sequence (the paper uses one). `dropout_at_prediction` leaves dropout on when predicting, as
+    MC dropout does: the MLPs are uncertain too, and attention's variance does not cover that.
     """
 
     attention: SgpaConfig = field(default_factory=SgpaConfig)
     kl: KlWeights = field(default_factory=KlWeights)
-    place: bool = True
-    quiet: float = 1.0
+    init_on_data: bool = True
+    initial_variance_scale: float = 1.0
     samples: int = 1
-    drops: bool = False
+    dropout_at_prediction: bool = False
 
     id = "sgpa"
 
@@ -35,7 +35,12 @@ class Sgpa(Method):
         check_fields(
             "sgpa",
             [
-                ("quiet", self.quiet, 0 < self.quiet <= 1, "above 0, up to 1"),
+                (
+                    "initial_variance_scale",
+                    self.initial_variance_scale,
+                    0 < self.initial_variance_scale <= 1,
+                    "above 0, up to 1",
+                ),
                 ("samples", self.samples, self.samples >= 1, "1 or more"),
             ],
         )
@@ -43,19 +48,27 @@ class Sgpa(Method):
     @property
     def plain(self) -> bool:
         """Not with dropout on."""
-        return not self.drops
+        return not self.dropout_at_prediction
 
     def build(self, config: ModelConfig) -> Transformer:
         """The task's Transformer with sparse-GP attention."""
         check_fields(
-            "sgpa", [("drops", self.drops, not self.drops or config.dropout > 0, "false: no dropout")]
+            "sgpa",
+            [
+                (
+                    "dropout_at_prediction",
+                    self.dropout_at_prediction,
+                    not self.dropout_at_prediction or config.dropout > 0,
+                    "false: no dropout",
+                )
+            ],
         )
         return Transformer(replace(config, attention=self.attention))
 
     def initialise(self, model: Transformer, batch: Batch) -> None:
         """Lower the noise, then place the inducing points on data."""
-        model.quieten(self.quiet)
-        if self.place:
+        model.scale_initial_variance(self.initial_variance_scale)
+        if self.init_on_data:
             model.place_inducing_points(batch.inputs)
 
     def loss(self, model: Transformer, batch: Batch, progress: Progress) -> Loss:
@@ -66,4 +79,4 @@ class Sgpa(Method):
     def predictor(self, model: Transformer, calibrated: Tensors = NOTHING) -> Predictor:
         """The model, with its dropout on where that is asked for."""
         del calibrated
-        return DropoutPredictor(model, model.usual_samples) if self.drops else model
+        return DropoutPredictor(model, model.usual_samples) if self.dropout_at_prediction else model

@@ -84,9 +84,9 @@ class Transformer(nn.Module):
         return sampled or dropping(self) or bool(bayesian_maps(self))
 
     @property
-    def careful(self) -> bool:
+    def controls_own_precision(self) -> bool:
         """Whether all layers see to the precision of what needs it: the other products may be in TF32."""
-        return all(layer.attention.careful for layer in self.gp_layers)
+        return all(layer.attention.controls_own_precision for layer in self.gp_layers)
 
     @property
     def usual_samples(self) -> int:
@@ -119,7 +119,7 @@ class Transformer(nn.Module):
         with NoDropout(self), full_precision(attentions[0].Z_g):
             return global_states(attentions, features_of(layers, [a.Z_g for a in attentions]))
 
-    def walk(
+    def run_layers(
         self, inputs: Inputs, states: States | None = None, samples: int | None = None
     ) -> Iterator[tuple[Layer, Tensor, Tensor | None, AttentionOutput]]:
         """Run the layers; yields each with its input f, the padding of its output and that output.
@@ -160,7 +160,7 @@ class Transformer(nn.Module):
         self, inputs: Inputs, *, samples: int | None = None, states: States | None = None
     ) -> tuple[Tensor, tuple[Kl, ...]]:
         """What the head reads, [B, E], or [S B, E] where samples of a stochastic model are asked for."""
-        steps = [(padding, out) for _, _, padding, out in self.walk(inputs, states, samples)]
+        steps = [(padding, out) for _, _, padding, out in self.run_layers(inputs, states, samples)]
         padding, last = steps[-1]
         x = self.pooled(self.norm(self.mlp(last.value)), padding)
         return x, tuple(out.kl for _, out in steps)
@@ -174,11 +174,11 @@ class Transformer(nn.Module):
             scores = scores.masked_fill(padding, -float("inf"))
         return (scores.softmax(-1).unsqueeze(1) @ x).squeeze(1)
 
-    def quieten(self, share: float) -> None:
+    def scale_initial_variance(self, share: float) -> None:
         """Let every layer's noise begin with a share of its prior variance, its mean staying as it is."""
         for layer in self.gp_layers:
             if isinstance(layer.attention, SampledAttention):
-                layer.attention.quieten(share)
+                layer.attention.scale_initial_variance(share)
 
     @torch.no_grad()
     def place_inducing_points(self, inputs: Inputs) -> None:
@@ -190,7 +190,7 @@ class Transformer(nn.Module):
             for layer in self.gp_layers:
                 state = None
                 if isinstance(layer.attention, DecoupledSgpa):
-                    layer.attention.place_global(f[real], cells[real])
+                    layer.attention.init_on_data(f[real], cells[real])
                     (state,) = self._states_of([layer])
                 f = layer(f, padding, state).value
 

@@ -5,7 +5,7 @@ from functools import lru_cache
 from importlib.resources import files
 
 from sgpa.report.names import CLEAN, Task, is_ensemble, split_shift, task_of
-from sgpa.report.tables import Cells, Column, Place, Published
+from sgpa.report.tables import CellKey, Cells, Column, Published
 
 # Our name of a shift -> the name of the published one it is compared with. Regenerated corruptions stand for
 # the official files: same types and intensities, made from the clean test set with our own random numbers.
@@ -60,7 +60,7 @@ def paper_shift(shift: str) -> str:
     return family if strength is None else f"{family}:{strength}"
 
 
-def beside(cells: Cells, task: Task) -> dict[Place, Published]:
+def beside(cells: Cells, task: Task) -> dict[CellKey, Published]:
     """The published value of every cell that has one."""
     columns = {column for _, column in cells}
     found = {}

@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from sgpa.report.names import Key, attention_name, labels, method_name, metric, sentence_case
-from sgpa.report.tables import Cell, Column, Place, Published, Table
+from sgpa.report.tables import Cell, CellKey, Column, Published, Table
 
 MISSING = "–"
 ABREAST = 4  # methods that fit side by side on a terminal
@@ -28,7 +28,9 @@ class Grid:
     rows: tuple[tuple[str, ...], ...]
 
 
-def _parts(cells: Mapping[Place, Cell], row: Key, column: Column, *, signed: bool = False) -> tuple[str, str]:
+def _parts(
+    cells: Mapping[CellKey, Cell], row: Key, column: Column, *, signed: bool = False
+) -> tuple[str, str]:
     """Value and '± error' as printed, each possibly empty."""
     cell = cells.get((row, column))
     if cell is None:

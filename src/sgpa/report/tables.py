@@ -54,8 +54,8 @@ class Column:
         return f"{self.group}: {self.heading}" if self.group else self.heading
 
 
-Place = tuple[Key, Column]
-Cells = Mapping[Place, Cell]
+CellKey = tuple[Key, Column]
+Cells = Mapping[CellKey, Cell]
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Table:
     rows: tuple[Key, ...]
     columns: tuple[Column, ...]
     cells: Cells
-    paper: Mapping[Place, Published] = field(default_factory=dict)
-    marks: Mapping[Place, str] = field(default_factory=dict)  # of significance
+    paper: Mapping[CellKey, Published] = field(default_factory=dict)
+    marks: Mapping[CellKey, str] = field(default_factory=dict)  # of significance
     signed: bool = False
 
     def best(self, column: Column) -> set[Key]:
@@ -112,7 +112,7 @@ def aggregate(records: Iterable[Record], task: Task | None = None) -> Cells:
 
     Records whose value is null or not finite are left out.
     """
-    values: dict[Place, dict[Any, float]] = {}
+    values: dict[CellKey, dict[Any, float]] = {}
     for r in records:
         own = _task(r)
         if task is not None and own != task:

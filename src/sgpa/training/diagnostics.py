@@ -30,7 +30,7 @@ def diagnose(model: Transformer, inputs: Inputs) -> list[LayerDiagnostics]:
     found = []
     with NoDropout(model):
         states = model.global_state()
-        for (layer, f, padding, out), state in zip(model.walk(inputs, states), states, strict=True):
+        for (layer, f, padding, out), state in zip(model.run_layers(inputs, states), states, strict=True):
             s = mask_tokens(layer.features(f)[1], padding)
             moments = layer.attention.moments(s, padding, state)
             kernel = layer.attention.kernel if isinstance(layer.attention, KernelProjections) else None

@@ -9,7 +9,7 @@ from sgpa.training.selection import suffix
 
 
 @dataclass(frozen=True)
-class Training:
+class Stage:
     """One training; `name` is what its folder is called, so trainings of one name are shared.
 
     Methods in `also` choose an epoch of it by their own predictions. `dropout` is by default the model's.
@@ -35,12 +35,12 @@ class Plan:
 
     method: Method
     attention: str
-    trainings: tuple[Training, ...]
+    stages: tuple[Stage, ...]
 
     @property
     def suffix(self) -> str:
         """Of what the last training kept for the method: empty where the method is not one of its `also`."""
-        return suffix(self.method) if self.method in self.trainings[-1].also else ""
+        return suffix(self.method) if self.method in self.stages[-1].also else ""
 
     @property
     def name(self) -> str:
@@ -54,4 +54,4 @@ class Plan:
 
 def plan_of(method: Method, optim: OptimConfig, attention: str = "kernel") -> Plan:
     """The plan of a method of one's own: trained once, from scratch."""
-    return Plan(method, attention, (Training(method.trains.id, method.trains, optim),))
+    return Plan(method, attention, (Stage(method.trains.id, method.trains, optim),))

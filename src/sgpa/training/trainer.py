@@ -34,9 +34,9 @@ from sgpa.training.steps.compiled import Compiled, can_compile
 from sgpa.training.steps.distributed import DataParallel
 from sgpa.training.steps.plain import (
     Member,
-    Moment,
-    OneByOne,
+    PlainStep,
     Stacked,
+    StepInfo,
     can_stack,
     random_state,
     set_random_state,
@@ -157,7 +157,7 @@ def train_together(trainers: Sequence[Trainer]) -> list[Transformer]:
     return [next(trained) if model is None else model for model in finished]
 
 
-Stepper = OneByOne | Stacked
+Stepper = PlainStep | Stacked
 
 
 def stepper(members: Sequence[Member], method: Method, optim: OptimConfig, steps: int) -> Stepper:
@@ -168,7 +168,7 @@ def stepper(members: Sequence[Member], method: Method, optim: OptimConfig, steps
         return kind(members, method, optim)
     if len(members) > 1:
         return Stacked(members, method, optim)
-    single = DataParallel if process_group.world() > 1 else OneByOne
+    single = DataParallel if process_group.world() > 1 else PlainStep
     return single(members[0], method, optim)
 
 
@@ -291,7 +291,7 @@ def _epoch(runs: Sequence[_Run], stepper: Stepper, epoch: int) -> None:
             at = (epoch - 1) * steps + i
             lr = optim.lr_at(at, steps)
             progress = Progress(at / max(1, steps * optim.epochs - 1), len(first.train))
-            done = stepper.step(batches, Moment(at, lr, progress))
+            done = stepper.step(batches, StepInfo(at, lr, progress))
             sums += len(batches[0]) * done.parts
             rows += len(batches[0])
             now = time.monotonic()

@@ -202,7 +202,7 @@ def test_bad_input() -> None:
         corrupt(good, "fog", 1, start=-1)
 
 
-# Ready-made files
+# CalibratedMethod-made files
 
 
 def test_load(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_walks_stand_beside_eigenvectors_and_keep_their_signs():
 
 
 def test_edges_that_know_the_types_of_their_ends():
-    config = GraphConfig(node_types=5, edge_types=3, identifier_width=6, ends=True)
+    config = GraphConfig(node_types=5, edge_types=3, identifier_width=6, endpoint_types=True)
     torch.manual_seed(0)
     layer = GraphEmbedding(config, 8)
     batch = identified([ODD], width=6)

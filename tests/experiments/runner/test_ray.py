@@ -11,14 +11,14 @@ import pytest
 
 from sgpa.core.errors import CheckpointError, ConfigError
 from sgpa.experiments.recipes import plans
-from sgpa.experiments.runner import Job, Place, benchmark, run_jobs
+from sgpa.experiments.runner import Job, RunFolder, benchmark, run_jobs
 from sgpa.experiments.runner.executors.ray import RETRIES, Cluster
 
 ray = pytest.importorskip("ray", reason="needs the extra `cluster`")
 pytestmark = pytest.mark.xdist_group("ray")  # all in one process of the tests: they share a cluster
 TINY = [
-    *("optim.epochs=3", "warm.epochs=40", "after.epochs=2", "warm.select_every=1", "task.train=100"),
-    *("model.depth=1", "model.width=16", "examination.rows=50", "examination.foreign_rows=50"),
+    *("optim.epochs=3", "stage1.epochs=40", "stage2.epochs=2", "stage1.select_every=1", "task.train=100"),
+    *("model.depth=1", "model.width=16", "evaluation.rows=50", "evaluation.ood_rows=50"),
 ]
 METHODS = ("mle", "mcd", "sgpa")
 
@@ -58,12 +58,12 @@ class Killer:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the process to kill in /proc")
 def test_a_grid_with_a_killed_worker_gives_the_bytes_of_an_undisturbed_one(tmp_path):
-    grid = Place.of("digits", tmp_path / "cluster", TINY)
+    grid = RunFolder.of("digits", tmp_path / "cluster", TINY)
     killer = Killer("kernel warm, seed 0", "kernel-warm-0")
     outcome = benchmark(grid, plans(grid.recipe, METHODS), seeds=2, executor=Cluster("auto", killer))
     assert outcome.failures == []
     assert killer.killed is not None
-    alone = Place.of("digits", tmp_path / "alone", TINY)
+    alone = RunFolder.of("digits", tmp_path / "alone", TINY)
     benchmark(alone, plans(alone.recipe, METHODS), seeds=2)
     cells = sorted(folder.name for folder in (tmp_path / "cluster" / "cells").iterdir())
     assert len(cells) == 6
@@ -111,7 +111,7 @@ def test_a_job_that_always_dies_is_a_failure_and_others_go_on(tmp_path):
 def test_a_folder_that_a_machine_does_not_see_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("sgpa.experiments.runner.executors.ray.write_text", lambda *_: None)
     monkeypatch.setattr("sgpa.experiments.runner.executors.ray.sees", lambda mark: Path(mark).exists())
-    place = Place.of("digits", tmp_path / "grid", TINY)
+    place = RunFolder.of("digits", tmp_path / "grid", TINY)
     with pytest.raises(ConfigError, match=r"does not see .*grid: the folder of the runs must be on a file"):
         benchmark(place, plans(place.recipe, ("mle",)), seeds=1, executor=Cluster("auto", print))
     assert not (tmp_path / "grid" / "trainings").exists()

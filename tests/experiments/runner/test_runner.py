@@ -17,18 +17,25 @@ from sgpa.core.errors import CheckpointError, ConfigError, NumericalError
 from sgpa.core.files import read_json, read_tensors, write_json, write_tensors
 from sgpa.experiments.recipes import RECIPES, plan, plans
 from sgpa.experiments.recipes.digits import DIGITS
-from sgpa.experiments.runner import Job, Place, benchmark, cells, run_jobs
+from sgpa.experiments.runner import Job, RunFolder, benchmark, cells, run_jobs
 from sgpa.experiments.runner.benchmark import jobs_of
 from sgpa.experiments.runner.executors.processes import Processes
 from sgpa.experiments.runner.export import export
-from sgpa.experiments.runner.jobs import Here
+from sgpa.experiments.runner.jobs import InProcess
 from sgpa.inference.serve import Served
 from sgpa.models import KernelConfig
 from support.paths import ROOT
 
 TINY = [
-    *("optim.epochs=1", "warm.epochs=2", "after.epochs=1", "task.train=50", "model.depth=1", "model.width=8"),
-    *("examination.rows=20", "examination.foreign_rows=20", "model.heads=2", "ensemble=2", "ensembles=1"),
+    *(
+        "optim.epochs=1",
+        "stage1.epochs=2",
+        "stage2.epochs=1",
+        "task.train=50",
+        "model.depth=1",
+        "model.width=8",
+    ),
+    *("evaluation.rows=20", "evaluation.ood_rows=20", "model.heads=2", "ensemble=2", "ensembles=1"),
 ]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -38,7 +45,7 @@ def silent(*_):
 
 
 def place_of(directory, *settings):
-    return Place.of("digits", directory, [*TINY, *settings])
+    return RunFolder.of("digits", directory, [*TINY, *settings])
 
 
 # jobs ---------------------------------------------------------------------------------------------------
@@ -56,7 +63,7 @@ def job(name, order, *needs, error=None):
 def test_jobs_run_in_the_order_of_their_needs(tmp_path):
     order = []
     jobs = [job("c", order, "a", "b"), job("b", order, "a"), job("a", order), job("d", order)]
-    assert run_jobs(jobs, Here(silent), tmp_path) == []
+    assert run_jobs(jobs, InProcess(silent), tmp_path) == []
     assert order.index("a") < order.index("b") < order.index("c")
     assert sorted(order) == ["a", "b", "c", "d"]
 
@@ -71,7 +78,9 @@ def test_a_failure_is_told_and_kept_and_the_others_go_on(tmp_path):
         job("other", order, error=KeyError("x")),
         job("last", order),
     ]
-    found = {f.job: f.reason for f in run_jobs(jobs, Here(silent), tmp_path / "failed", tell=told.append)}
+    found = {
+        f.job: f.reason for f in run_jobs(jobs, InProcess(silent), tmp_path / "failed", tell=told.append)
+    }
     assert order == ["train", "other", "last"]
     assert found == {
         "train": "layer 1: K_gg is not positive definite",
@@ -89,17 +98,17 @@ def test_a_failure_is_told_and_kept_and_the_others_go_on(tmp_path):
 
 def test_what_failed_before_is_tried_again_only_when_asked(tmp_path):
     order, told = [], []
-    run_jobs([job("a", order, error=KeyError("x"))], Here(silent), tmp_path)
-    run_jobs([job("of another call", order, error=KeyError("y"))], Here(silent), tmp_path)
+    run_jobs([job("a", order, error=KeyError("x"))], InProcess(silent), tmp_path)
+    run_jobs([job("of another call", order, error=KeyError("y"))], InProcess(silent), tmp_path)
     jobs = [job("a", order), job("b", order, "a"), job("c", order)]
     order.clear()
-    found = run_jobs(jobs, Here(silent), tmp_path, tell=told.append)
+    found = run_jobs(jobs, InProcess(silent), tmp_path, tell=told.append)
     assert order == ["c"]
     assert told == ["a failed before and is left alone: KeyError: 'x'"]
     assert {f.job: f.reason for f in found} == {"a": "KeyError: 'x'", "b": "not run, because a failed"}
-    assert run_jobs(jobs, Here(silent), tmp_path, retry=True) == []
+    assert run_jobs(jobs, InProcess(silent), tmp_path, retry=True) == []
     assert order == ["c", "a", "b", "c"]
-    assert run_jobs(jobs, Here(silent), tmp_path) == []  # a success wipes the failure out
+    assert run_jobs(jobs, InProcess(silent), tmp_path) == []  # a success wipes the failure out
 
 
 # processes ----------------------------------------------------------------------------------------------
@@ -297,25 +306,25 @@ def test_a_folder_of_other_settings_is_refused_and_left_as_it_was(tmp_path):
         benchmark(named, rows, seeds=1)
     assert content() == before
     benchmark(place_of(tmp_path, "seeds=7"), rows, seeds=1)  # how many cells there are may change
-    assert Place.at(tmp_path).recipe == place.recipe
+    assert RunFolder.at(tmp_path).recipe == place.recipe
 
 
 def test_a_folder_from_before_an_option_existed_goes_on_with_its_default(tmp_path):
     place_of(tmp_path).claim()
     file = tmp_path / "recipe.json"
     saved = read_json(file)
-    del saved["values"]["sgpa"]["drops"], saved["values"]["sgpa"]["attention"]["paths"]
+    del saved["values"]["sgpa"]["dropout_at_prediction"], saved["values"]["sgpa"]["attention"]["paths"]
     del saved["values"]["optim"]["weight_decay"]
     write_json(file, saved)
     ours = place_of(tmp_path, "optim.weight_decay=0")
-    assert Place.at(tmp_path).recipe == ours.recipe
+    assert RunFolder.at(tmp_path).recipe == ours.recipe
     ours.claim()
-    with pytest.raises(CheckpointError, match=r"sgpa\.drops is False there and True now"):
-        place_of(tmp_path, "optim.weight_decay=0", "sgpa.drops=true").claim()
+    with pytest.raises(CheckpointError, match=r"sgpa\.dropout_at_prediction is False there and True now"):
+        place_of(tmp_path, "optim.weight_decay=0", "sgpa.dropout_at_prediction=true").claim()
     saved["values"]["sgpa"]["forgotten"] = 3
     write_json(file, saved)
     with pytest.raises(CheckpointError, match=r"sgpa\.forgotten is 3 there and None now"):
-        Place.at(tmp_path)
+        RunFolder.at(tmp_path)
 
 
 def test_a_folder_opens_as_it_was_made_though_the_recipe_has_changed_since(tmp_path, monkeypatch):
@@ -323,14 +332,14 @@ def test_a_folder_opens_as_it_was_made_though_the_recipe_has_changed_since(tmp_p
     place.claim()
     now = replace(DIGITS, kernel=KernelConfig(), optim=replace(DIGITS.optim, lr=0.5))
     monkeypatch.setitem(RECIPES, "digits", now)
-    assert Place.at(tmp_path).recipe == place.recipe
-    with pytest.raises(CheckpointError, match=r"kernel\.reach is .* there and \[\] now"):
+    assert RunFolder.at(tmp_path).recipe == place.recipe
+    with pytest.raises(CheckpointError, match=r"kernel\.locality is .* there and \[\] now"):
         place_of(tmp_path).claim()
     saved = read_json(tmp_path / "recipe.json")
     saved["values"]["optim"]["kind"] = "Another"
     write_json(tmp_path / "recipe.json", saved)
     with pytest.raises(CheckpointError, match="speaks of a Another"):
-        Place.at(tmp_path)
+        RunFolder.at(tmp_path)
 
 
 def test_an_executor_of_ones_own_is_not_for_torchrun(tmp_path, monkeypatch):
@@ -377,7 +386,7 @@ def _sleep(seconds, announce):
 def test_what_samples_many_corrupted_sets_on_a_gpu_is_compiled(tmp_path, method, served):
     place = place_of(tmp_path)
     row = plan(place.recipe, method)
-    for step in range(len(row.trainings)):
+    for step in range(len(row.stages)):
         cells.train(place, row, step, row.members(0))
     ready = cells.prepare(place, row, 0)
     assert cells._fast(ready) is ready.predictor
@@ -393,7 +402,7 @@ def test_what_samples_many_corrupted_sets_on_a_gpu_is_compiled(tmp_path, method,
 
 
 def test_an_ensembles_temperature_is_found_once_and_carried_along(tmp_path):
-    place = place_of(tmp_path / "runs", "tempered=true", "optim.epochs=20", "optim.lr=0.01")
+    place = place_of(tmp_path / "runs", "ensemble_temperature=true", "optim.epochs=20", "optim.lr=0.01")
     place.claim()
     row = plan(place.recipe, "de")
     cells.train(place, row, 0, row.members(0))

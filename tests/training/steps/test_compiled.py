@@ -20,7 +20,7 @@ from sgpa.training.optim import OptimConfig
 from sgpa.training.steps import compiled
 from sgpa.training.steps.captured import TOLERATED
 from sgpa.training.steps.compiled import Compiled, _adam, can_compile
-from sgpa.training.steps.plain import Member, Moment, Stacked, random_state
+from sgpa.training.steps.plain import Member, Stacked, StepInfo, random_state
 from sgpa.training.trainer import train_together
 from support.compiled_runs import Run
 from support.small_models import ATTENTIONS, GRAPHS, graphs, small
@@ -59,7 +59,7 @@ def batches(count, at, rows=9):
 
 
 def moment(at):
-    return Moment(at, 3e-3 * (1 - 0.1 * at), Progress(0.1 + 0.1 * at, 45_000))
+    return StepInfo(at, 3e-3 * (1 - 0.1 * at), Progress(0.1 + 0.1 * at, 45_000))
 
 
 def train(kind, made, method, optim, steps):
@@ -105,7 +105,7 @@ def test_a_compiled_step_is_the_plain_step(uncompiled, name, count, changes):
 
 @pytest.mark.parametrize("method", [Mle(), SGPA], ids=["mle", "sgpa"])
 def test_a_compiled_step_of_graphs_with_numbers_is_the_plain_step(uncompiled, method):
-    embedding = replace(GRAPHS, ends=True)
+    embedding = replace(GRAPHS, endpoint_types=True)
     config = small(embedding, ATTENTIONS["kernel"], outputs=1, likelihood="laplace")
     torch.manual_seed(0)
     given = [Batch(graphs(), torch.tensor([9.0, 11.0]))]  # both above: gradients do not cancel

@@ -13,7 +13,7 @@ import torch
 from sgpa.core.files import read_tensors
 from sgpa.core.noise import Shard, bernoulli, normal, sharded, source
 from sgpa.experiments.recipes import plan
-from sgpa.experiments.runner import Place, cells
+from sgpa.experiments.runner import RunFolder, cells
 from sgpa.models import Transformer
 from sgpa.training.logs import read_log
 from sgpa.training.steps.distributed import share
@@ -93,7 +93,7 @@ def test_the_command_line_trains_with_all_processes(tmp_path):
     shared = torchrun("-m", "sgpa", *train, str(tmp_path / "shared"))
     assert shared.returncode == 0, shared.stderr
     assert shared.stdout.count("Next: ") == 1
-    place = Place.of("digits", tmp_path / "alone", TINY)
+    place = RunFolder.of("digits", tmp_path / "alone", TINY)
     model = cells.train(place, plan(place.recipe, "mle"), 0, [0])[0].state_dict()
     folder = tmp_path / "shared" / "trainings" / "kernel-mle-0" / "model"
     found, _ = read_tensors(folder / "model.safetensors")

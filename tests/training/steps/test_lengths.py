@@ -10,7 +10,7 @@ from sgpa.models import GraphConfig, ModelConfig, SgpaConfig, TokenConfig, Words
 from sgpa.training.optim import OptimConfig
 from sgpa.training.steps.captured import COLUMNS, Captured
 from sgpa.training.steps.compiled import Compiled, one_width
-from sgpa.training.steps.plain import Member, Moment, OneByOne, Stacked, random_state
+from sgpa.training.steps.plain import Member, PlainStep, Stacked, StepInfo, random_state
 from sgpa.training.steps.stacking import shape_of
 from support.compiled_runs import Run
 
@@ -70,7 +70,7 @@ def member(method, kind, dropout, device="cpu"):
 def steps(stepper, given):
     with stepper:
         for at, each in enumerate(given):
-            stepper.step([each], Moment(at, 1e-3, Progress(0.5, 100)))
+            stepper.step([each], StepInfo(at, 1e-3, Progress(0.5, 100)))
     stepper.close()
 
 
@@ -90,7 +90,7 @@ def unrecorded(own, method):
 def test_columns_of_padding_change_nothing_where_nothing_is_random(kind):
     given = [batch(kind, lengths) for lengths in ((3, 5, 2), (17, 9, 4), (40, 8, 21), (2, 2, 3))]
     plain, ours = (member(Mle(), kind, 0.0) for _ in range(2))
-    steps(OneByOne(plain, Mle(), OptimConfig(epochs=1)), given)
+    steps(PlainStep(plain, Mle(), OptimConfig(epochs=1)), given)
     steps(unrecorded(ours, Mle()), given)
     assert_same(ours, plain)
 
@@ -105,7 +105,7 @@ def test_the_noise_is_the_plain_ways_where_no_column_is_added(kind, lengths):
     if kind == "graphs":  # one edge more, so that no column of edges is padding either
         given[0].inputs.edge_types[:, -1] = 0
     plain, ours = (member(method, kind, 0.1) for _ in range(2))
-    steps(OneByOne(plain, method, OptimConfig(epochs=1)), given)
+    steps(PlainStep(plain, method, OptimConfig(epochs=1)), given)
     steps(unrecorded(ours, method), given)
     assert_same(ours, plain)
 
@@ -175,7 +175,7 @@ def test_whole_batches_are_compiled_and_no_others():
     few = Compiled([member(Mle(), "graphs", 0.0)], Mle(), OptimConfig(epochs=1, batch_size=300))
     few._record = lambda shape, *_: recorded.append(shape)
     with few:
-        few.step([batch("graphs", (3, 5))], Moment(0, 1e-3, Progress(0.5, 2)))  # all rows there are
+        few.step([batch("graphs", (3, 5))], StepInfo(0, 1e-3, Progress(0.5, 2)))  # all rows there are
     assert [shape[0] for shape in recorded] == [3, 2]
 
 

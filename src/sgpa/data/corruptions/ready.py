@@ -24,7 +24,7 @@ PUBLISHED = {"cifar10": ("CIFAR-10-C", "cifar10-c"), "cifar100": ("CIFAR-100-C",
 
 
 @dataclass(frozen=True)
-class ReadyMade:
+class CorruptedFiles:
     """A folder of corrupted copies of a test set of `rows` images."""
 
     folder: Path
@@ -40,16 +40,16 @@ class ReadyMade:
         return not self.regenerated or (self.folder / f"{name}.npy").is_file()
 
 
-def find(name: str, images: Tensor, data_dir: Path | None = None) -> ReadyMade | None:
+def find(name: str, images: Tensor, data_dir: Path | None = None) -> CorruptedFiles | None:
     """What there is for the test images [N, 3, 32, 32] of a set; published files come first."""
     for root in roots(data_dir):
         for published in PUBLISHED.get(name, ()):
             if any((root / published).glob("*.npy")):
-                return ReadyMade(root / published, len(images), regenerated=False)
+                return CorruptedFiles(root / published, len(images), regenerated=False)
     for root in roots(data_dir):
         folder = _folder(name, root)
         if _same(folder, images):
-            return ReadyMade(folder, len(images), regenerated=True)
+            return CorruptedFiles(folder, len(images), regenerated=True)
     return None
 
 

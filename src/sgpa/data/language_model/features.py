@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sgpa.core.errors import CheckpointError
-from sgpa.core.files import digest, make_first, read_tensors, write_tensors
+from sgpa.core.files import digest, ensure_directory, read_tensors, write_tensors
 from sgpa.data.language_model.model import ElmoModel
 from sgpa.data.sources import cache_dir
 from sgpa.data.texts.words import Features, Sentence
@@ -26,7 +26,7 @@ def kept_features(model: ElmoModel, sentences: Iterable[Sentence], folder: Path 
     try:
         flat = read_tensors(path)[0]["features"]
     except CheckpointError:
-        make_first(path.parent, "choose another cache with XDG_CACHE_HOME")
+        ensure_directory(path.parent, "choose another cache with XDG_CACHE_HOME")
         parts = [rows[i : i + TOGETHER] for i in range(0, len(rows), TOGETHER)]
         flat = torch.cat([_unpadded(model, part) for part in parts])
         write_tensors(path, {"features": flat})

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from torch import Tensor
 
 from sgpa.core.errors import CheckpointError, InputError, check_fields
-from sgpa.core.files import make_first, read_tensors, write_tensors, write_text
+from sgpa.core.files import ensure_directory, read_tensors, write_tensors, write_text
 from sgpa.data.dataset import Dataset, Splits
 from sgpa.data.sources import cache_dir, find, stamp
 from sgpa.data.texts.tables import read_columns, read_texts, read_unlabelled
@@ -229,7 +229,7 @@ def imdb(
         folder = (cache_dir() / "encoded" if cache is True else Path(cache)) / f"imdb-{name}"
         if kept := _kept(folder, key):
             return kept
-        make_first(folder, "choose another `cache`")
+        ensure_directory(folder, "choose another `cache`")
     tables = [read_columns(path) for path in files]
     texts = [text for table in tables for text in table["text"]]
     if len(texts) != sum(IMDB_SIZES):

@@ -2,13 +2,13 @@
 
 from sgpa.core.config import override
 from sgpa.core.errors import ConfigError, nearest
-from sgpa.experiments.recipes.alternatives import READINGS, Reading, readings
+from sgpa.experiments.recipes.alternatives import ALTERNATIVES, Alternative, alternatives
 from sgpa.experiments.recipes.digits import DIGITS
 from sgpa.experiments.recipes.paper import PAPER
 from sgpa.experiments.recipes.plan import plan, plans
 from sgpa.experiments.recipes.schema import ATTENTIONS, Recipe
 from sgpa.experiments.recipes.settings import changed, settings_of
-from sgpa.training.plan import Plan, Training, plan_of
+from sgpa.training.plan import Plan, Stage, plan_of
 
 RECIPES = {recipe.name: recipe for recipe in (*PAPER, DIGITS)}
 
@@ -21,20 +21,20 @@ def find(name: str) -> Recipe:
 
 
 __all__ = [
+    "ALTERNATIVES",
     "ATTENTIONS",
     "DIGITS",
-    "READINGS",
     "RECIPES",
+    "Alternative",
     "Plan",
-    "Reading",
     "Recipe",
-    "Training",
+    "Stage",
+    "alternatives",
     "changed",
     "find",
     "override",
     "plan",
     "plan_of",
     "plans",
-    "readings",
     "settings_of",
 ]

@@ -30,20 +30,20 @@ PRINTED = Recipe(
     task=CifarConfig(name="cifar10"),
     model=ModelConfig(embedding=PatchConfig(mean=MEAN, std=STD), depth=5, heads=4, width=128, outputs=10),
     optim=OptimConfig(epochs=600, batch_size=100, lr=5e-4, final_lr=1e-5),
-    warm=OptimConfig(epochs=100, batch_size=100, lr=5e-4, final_lr=1e-5),
-    after=OptimConfig(epochs=500, batch_size=100, lr=5e-4, final_lr=1e-5),
+    stage1=OptimConfig(epochs=100, batch_size=100, lr=5e-4, final_lr=1e-5),
+    stage2=OptimConfig(epochs=500, batch_size=100, lr=5e-4, final_lr=1e-5),
     sgpa=Sgpa(attention=SgpaConfig(num_global=32), kl=KlWeights(g="1/N", a=1e-4)),
 )
 CIFAR10 = replace(
     PRINTED,
     model=replace(PRINTED.model, pooling="sequence"),
-    kernel=KernelConfig(reach=(1.0, 1.0, 2.0, 3.0)),
+    kernel=KernelConfig(locality=(1.0, 1.0, 2.0, 3.0)),
     optim=replace(PRINTED.optim, epochs=130, weight_decay=0.3),
-    warm=replace(PRINTED.warm, epochs=30, weight_decay=0.3),
-    after=replace(PRINTED.after, epochs=100, weight_decay=0.3),
-    sgpa=replace(PRINTED.sgpa, drops=True),
-    members_drop=True,
-    tempered=True,
+    stage1=replace(PRINTED.stage1, epochs=30, weight_decay=0.3),
+    stage2=replace(PRINTED.stage2, epochs=100, weight_decay=0.3),
+    sgpa=replace(PRINTED.sgpa, dropout_at_prediction=True),
+    ensemble_dropout=True,
+    ensemble_temperature=True,
 )
 LARGER = replace(PRINTED.model, depth=6, width=256)
 # images that are never twice the same need less decay, and bear more epochs
@@ -53,20 +53,20 @@ CIFAR10_AUGMENTED = replace(
     name="cifar10-augmented",
     task=CifarConfig(name="cifar10", augment=True),
     model=replace(LARGER, heads=8, pooling="sequence"),
-    kernel=KernelConfig(reach=(1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0)),
+    kernel=KernelConfig(locality=(1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0)),
     optim=ENDLESS,
-    warm=ENDLESS,  # SGPA goes on from the finished MLE, as MLE itself does
-    after=replace(ENDLESS, epochs=20, lr=1e-4),
-    after_dropout=0.0,
-    all_go_on=True,
+    stage1=ENDLESS,  # SGPA goes on from the finished MLE, as MLE itself does
+    stage2=replace(ENDLESS, epochs=20, lr=1e-4),
+    stage2_dropout=0.0,
+    stage2_for_all=True,
     sgpa=replace(
         CIFAR10.sgpa,
         attention=SgpaConfig(form="cheng-boots", num_global=32),
         kl=KlWeights(g="1/N", a=1e-7),
-        quiet=0.1,
-        drops=False,
+        initial_variance_scale=0.1,
+        dropout_at_prediction=False,
     ),
-    members_drop=False,
+    ensemble_dropout=False,
 )
 CIFAR100 = replace(
     PRINTED, name="cifar100", task=CifarConfig(name="cifar100"), model=replace(LARGER, outputs=100)
@@ -87,11 +87,11 @@ IMDB = Recipe(
         pooling="sequence",
         outputs=2,
     ),
-    kernel=KernelConfig(reach=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)),
+    kernel=KernelConfig(locality=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)),
     optim=OptimConfig(epochs=6, batch_size=32, lr=1e-3, weight_decay=0.3, select_every=1),
-    warm=OptimConfig(epochs=2, batch_size=32, lr=1e-3, final_lr=1e-4, weight_decay=0.3, select_every=1),
-    after=OptimConfig(epochs=5, batch_size=32, lr=1e-3, weight_decay=0.3, select_every=1),
-    sgpa=Sgpa(attention=SgpaConfig(num_global=50), drops=True),
+    stage1=OptimConfig(epochs=2, batch_size=32, lr=1e-3, final_lr=1e-4, weight_decay=0.3, select_every=1),
+    stage2=OptimConfig(epochs=5, batch_size=32, lr=1e-3, weight_decay=0.3, select_every=1),
+    sgpa=Sgpa(attention=SgpaConfig(num_global=50), dropout_at_prediction=True),
     methods=SINGLE,
 )
 
@@ -108,11 +108,11 @@ COLA = Recipe(
         pooling="sequence",
         outputs=2,
     ),
-    kernel=KernelConfig(reach=(1.0, 1.0, 2.0, 4.0)),
+    kernel=KernelConfig(locality=(1.0, 1.0, 2.0, 4.0)),
     optim=SENTENCES,
-    warm=SENTENCES,
-    after=SENTENCES,
-    sgpa=Sgpa(attention=SgpaConfig(num_global=5), drops=True),
+    stage1=SENTENCES,
+    stage2=SENTENCES,
+    sgpa=Sgpa(attention=SgpaConfig(num_global=5), dropout_at_prediction=True),
     kflla=KfacLaplace(prior="marginal-likelihood"),  # nothing is held out to choose a prior,
     methods=tuple(method for method in SINGLE if method != "ts"),  # or a temperature, on
 )
@@ -121,7 +121,7 @@ ZINC = Recipe(
     name="zinc",
     task=ZincConfig(identifiers="walks", width=32),
     model=ModelConfig(
-        embedding=GraphConfig(node_types=28, edge_types=3, ends=True),
+        embedding=GraphConfig(node_types=28, edge_types=3, endpoint_types=True),
         depth=8,
         heads=8,
         width=80,
@@ -130,9 +130,9 @@ ZINC = Recipe(
         likelihood="laplace",
     ),
     optim=OptimConfig(epochs=300, batch_size=64, lr=1e-3, final_lr=1e-5, select="mae"),
-    warm=OptimConfig(epochs=60, batch_size=64, lr=1e-3, final_lr=2e-6, select="mae"),
-    after=OptimConfig(epochs=240, batch_size=64, lr=1e-3, final_lr=1e-5, select="mae"),
-    sgpa=Sgpa(attention=SgpaConfig(num_global=10), drops=True),
+    stage1=OptimConfig(epochs=60, batch_size=64, lr=1e-3, final_lr=2e-6, select="mae"),
+    stage2=OptimConfig(epochs=240, batch_size=64, lr=1e-3, final_lr=1e-5, select="mae"),
+    sgpa=Sgpa(attention=SgpaConfig(num_global=10), dropout_at_prediction=True),
     ensemble=3,
     seeds=3,
     methods=NUMBERS,

@@ -6,7 +6,7 @@ from sgpa.core.errors import ConfigError, check_fields, nearest
 from sgpa.experiments.recipes.schema import ATTENTIONS, Recipe
 from sgpa.methods import CATALOGUE, Ensemble, Method, Mle
 from sgpa.methods.mc_dropout import check_dropout
-from sgpa.training.plan import Plan, Training
+from sgpa.training.plan import Plan, Stage
 
 
 def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
@@ -28,30 +28,33 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
     mcd = replace(recipe.mcd, base=point)
     if method == "mcd":
         check_dropout(recipe.model.dropout)
-    shared = recipe.model.dropout and not recipe.all_go_on  # else MC dropout has epochs of its own
-    mle = Training("mle", point, recipe.optim, also=(mcd,) if shared else ())
+    shared = recipe.model.dropout and not recipe.stage2_for_all  # else MC dropout has epochs of its own
+    mle = Stage("mle", point, recipe.optim, also=(mcd,) if shared else ())
     sgpa = replace(recipe.sgpa, attention=replace(recipe.sgpa.attention, kernel=recipe.kernel))
-    warm = mle if recipe.warm == recipe.optim else Training("warm", point, recipe.warm)
-    sparse = (warm, Training("sgpa", sgpa, recipe.after, dropout=recipe.after_dropout))
+    warm = mle if recipe.stage1 == recipe.optim else Stage("warm", point, recipe.stage1)
+    sparse = (warm, Stage("sgpa", sgpa, recipe.stage2, dropout=recipe.stage2_dropout))
 
-    def on(second: Training) -> tuple[Training, ...]:
-        return (mle, second) if recipe.all_go_on else (mle,)
+    def on(second: Stage) -> tuple[Stage, ...]:
+        return (mle, second) if recipe.stage2_for_all else (mle,)
 
-    points = on(Training("mle-after", point, recipe.after, dropout=recipe.after_dropout))
+    points = on(Stage("mle-after", point, recipe.stage2, dropout=recipe.stage2_dropout))
     size = recipe.ensemble
-    plans: dict[str, tuple[Method, tuple[Training, ...]]] = {
+    plans: dict[str, tuple[Method, tuple[Stage, ...]]] = {
         "mle": (point, points),
-        "mcd": (mcd, on(Training("mcd-after", mcd, recipe.after))),
+        "mcd": (mcd, on(Stage("mcd-after", mcd, recipe.stage2))),
         "ts": (replace(recipe.ts, base=point), points),
         "kflla": (replace(recipe.kflla, base=point), points),
-        "de": (Ensemble(id="de", base=point, size=size, tempered=recipe.tempered), points),
+        "de": (
+            Ensemble(id="de", base=point, size=size, fit_temperature=recipe.ensemble_temperature),
+            points,
+        ),
         "sgpa": (sgpa, sparse),
         "sgpae": (
             Ensemble(
                 id="sgpae",
-                base=replace(sgpa, drops=recipe.members_drop),
+                base=replace(sgpa, dropout_at_prediction=recipe.ensemble_dropout),
                 size=size,
-                tempered=recipe.tempered,
+                fit_temperature=recipe.ensemble_temperature,
             ),
             sparse,
         ),
@@ -62,7 +65,7 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
         "mfvi": replace(recipe.mfvi, attention=kind),
         "sngp": replace(recipe.sngp, attention=kind),
     }
-    return Plan(own[method], attention, (Training(method, own[method], recipe.optim),))
+    return Plan(own[method], attention, (Stage(method, own[method], recipe.optim),))
 
 
 def plans(recipe: Recipe, methods: tuple[str, ...] = (), attentions: tuple[str, ...] = ()) -> list[Plan]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sgpa.core.errors import check_fields
-from sgpa.experiments.tasks import Examination, TaskConfig
+from sgpa.experiments.tasks import EvaluationConfig, TaskConfig
 from sgpa.methods import CATALOGUE, KfacLaplace, McDropout, Mfvi, Sgpa, Sngp, TemperatureScaling
 from sgpa.models import DotProductConfig, KernelAttentionConfig, KernelConfig, ModelConfig
 from sgpa.training.optim import OptimConfig
@@ -16,13 +16,13 @@ ATTENTIONS = ("kernel", "sdp")
 class Recipe:
     """A task, a Transformer for it, and how each method is trained and tested.
 
-    All methods train with `optim` but SGPA, which starts from a model trained by maximum likelihood with
-    `warm` (where that is `optim`, from MLE's very model) and goes on with `after`, with dropout's rate
-    `after_dropout` where that is given. With `all_go_on` MLE, and what is made of it, goes on alike; MC
-    dropout does with its own rate. `kernel` is the base kernel of kernel attention and of SGPA. `methods` are
-    those the task has a row for; ensembles have `ensemble` members, and there are `ensembles` of them.
-    `members_drop` leaves dropout on when members of an SGPA ensemble predict, `tempered` gives the average of
-    any ensemble a temperature, found on validation rows.
+    All methods train with `optim` except SGPA, which has two stages: maximum likelihood with `stage1` (where
+    that equals `optim`, MLE's own training), then the ELBO from there with `stage2` and, where it is given,
+    the dropout rate `stage2_dropout`. With `stage2_for_all` the point methods have a second stage too; MC
+    dropout keeps its own rate. `kernel` is the base kernel of kernel attention and of SGPA. `methods` are
+    those the task has a row for. There are `ensembles` ensembles of `ensemble` members each;
+    `ensemble_dropout` leaves dropout on when members of an SGPA ensemble predict, `ensemble_temperature` fits
+    a temperature for the average of any ensemble on validation rows.
     """
 
     name: str
@@ -30,10 +30,10 @@ class Recipe:
     model: ModelConfig
     kernel: KernelConfig = field(default_factory=KernelConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
-    warm: OptimConfig = field(default_factory=OptimConfig)
-    after: OptimConfig = field(default_factory=OptimConfig)
-    after_dropout: float | None = None
-    all_go_on: bool = False
+    stage1: OptimConfig = field(default_factory=OptimConfig)
+    stage2: OptimConfig = field(default_factory=OptimConfig)
+    stage2_dropout: float | None = None
+    stage2_for_all: bool = False
     ts: TemperatureScaling = field(default_factory=TemperatureScaling)
     mfvi: Mfvi = field(default_factory=Mfvi)
     mcd: McDropout = field(default_factory=McDropout)
@@ -42,11 +42,11 @@ class Recipe:
     sgpa: Sgpa = field(default_factory=Sgpa)
     ensemble: int = 5
     ensembles: int = 1
-    members_drop: bool = False
-    tempered: bool = False
+    ensemble_dropout: bool = False
+    ensemble_temperature: bool = False
     seeds: int = 5
     methods: tuple[str, ...] = tuple(CATALOGUE)
-    examination: Examination = field(default_factory=Examination)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "methods", tuple(self.methods))
@@ -54,9 +54,9 @@ class Recipe:
             f"recipe {self.name}",
             [
                 (
-                    "after_dropout",
-                    self.after_dropout,
-                    0 <= (self.after_dropout or 0) < 1,
+                    "stage2_dropout",
+                    self.stage2_dropout,
+                    0 <= (self.stage2_dropout or 0) < 1,
                     "0 or more, below 1",
                 ),
                 ("ensemble", self.ensemble, self.ensemble >= 1, "1 or more"),
@@ -78,4 +78,4 @@ class Recipe:
             epochs = max(1, round(factor * optim.epochs))
             return replace(optim, epochs=epochs, warmup=min(optim.warmup, epochs - 1))
 
-        return replace(self, optim=times(self.optim), warm=times(self.warm), after=times(self.after))
+        return replace(self, optim=times(self.optim), stage1=times(self.stage1), stage2=times(self.stage2))

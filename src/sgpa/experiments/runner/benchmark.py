@@ -14,8 +14,8 @@ from sgpa.core.provenance import of_all, provenance
 from sgpa.experiments.runner import cells
 from sgpa.experiments.runner.executors.processes import Processes
 from sgpa.experiments.runner.executors.torchrun import Ranks, follow
-from sgpa.experiments.runner.jobs import Announce, Executor, Failure, Here, Job, run_jobs
-from sgpa.experiments.runner.run_folder import Place
+from sgpa.experiments.runner.jobs import Announce, Executor, Failure, InProcess, Job, run_jobs
+from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.methods import Ensemble
 from sgpa.training import process_group
 from sgpa.training.plan import Plan
@@ -30,7 +30,7 @@ class Outcome:
 
 
 def benchmark(
-    place: Place,
+    place: RunFolder,
     plans: Sequence[Plan],
     *,
     seeds: int | None = None,
@@ -69,7 +69,7 @@ def benchmark(
     return process_group.from_leader(lead)
 
 
-def _anywhere(place: Place) -> Place:
+def _anywhere(place: RunFolder) -> RunFolder:
     """The same place for whoever works in another folder."""
     data = None if place.data_dir is None else place.data_dir.resolve()
     return replace(place, directory=place.directory.resolve(), data_dir=data)
@@ -78,7 +78,7 @@ def _anywhere(place: Place) -> Place:
 def _executor(workers: int, announce: Announce) -> AbstractContextManager[Executor]:
     if process_group.world() > 1:
         return Ranks(announce)
-    return Processes(workers, announce) if workers > 1 else nullcontext(Here(announce))
+    return Processes(workers, announce) if workers > 1 else nullcontext(InProcess(announce))
 
 
 def grid(plans: Sequence[Plan], seeds: int, ensembles: int) -> list[tuple[Plan, int]]:
@@ -90,7 +90,7 @@ def grid(plans: Sequence[Plan], seeds: int, ensembles: int) -> list[tuple[Plan, 
     ]
 
 
-def jobs_of(place: Place, plans: Sequence[Plan], seeds: int, together: bool) -> list[Job]:
+def jobs_of(place: RunFolder, plans: Sequence[Plan], seeds: int, together: bool) -> list[Job]:
     """The trainings that unfinished cells need, each once, and the tests of those cells."""
     open_cells = [
         (plan, seed)
@@ -99,7 +99,7 @@ def jobs_of(place: Place, plans: Sequence[Plan], seeds: int, together: bool) -> 
     ]
     wanted: dict[str, tuple[Plan, int, list[int]]] = {}  # each training: plan, step, seeds
     for plan, seed in open_cells:
-        for step, training in enumerate(plan.trainings):
+        for step, training in enumerate(plan.stages):
             _, _, members = wanted.setdefault(f"{plan.attention}-{training.name}", (plan, step, []))
             members += [member for member in plan.members(seed) if member not in members]
     jobs: list[Job] = []
@@ -107,24 +107,24 @@ def jobs_of(place: Place, plans: Sequence[Plan], seeds: int, together: bool) -> 
     for name, (plan, step, members) in wanted.items():
         for group in [members] if together else [[member] for member in members]:
             label = f"{name}-{group[0]}" if len(group) == 1 else f"{name}-{min(group)}-to-{max(group)}"
-            before = plan.trainings[step - 1].name if step else None
+            before = plan.stages[step - 1].name if step else None
             needs = {named[plan.attention, before, m] for m in group} if before else set()
-            named |= {(plan.attention, plan.trainings[step].name, m): label for m in group}
+            named |= {(plan.attention, plan.stages[step].name, m): label for m in group}
             jobs.append(Job(label, partial(_train, place, plan, step, tuple(group)), tuple(sorted(needs))))
     for plan, seed in open_cells:
-        last = plan.trainings[-1].name
+        last = plan.stages[-1].name
         needs = {named[plan.attention, last, member] for member in plan.members(seed)}
         work = partial(cells.assess, place, plan, seed)
         jobs.append(Job(f"test-{plan.name}-{seed}", work, tuple(sorted(needs)), alone=True))
     return jobs
 
 
-def _train(place: Place, plan: Plan, step: int, seeds: tuple[int, ...], announce: Announce) -> None:
+def _train(place: RunFolder, plan: Plan, step: int, seeds: tuple[int, ...], announce: Announce) -> None:
     cells.train(place, plan, step, seeds, announce)
 
 
 def collect(
-    place: Place, plans: Sequence[Plan], seeds: int, command: str = "", title: str = "", summary: str = ""
+    place: RunFolder, plans: Sequence[Plan], seeds: int, command: str = "", title: str = "", summary: str = ""
 ) -> dict[str, Any]:
     """All finished cells in one file: the same runs give the same bytes. Times go to a file of their own."""
     found, timings, folders = [], [], []

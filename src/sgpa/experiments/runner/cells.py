@@ -17,7 +17,7 @@ from sgpa.data import fetch
 from sgpa.evaluation.evaluate import Subject
 from sgpa.experiments.recipes import plan
 from sgpa.experiments.runner.partial_results import Parts
-from sgpa.experiments.runner.run_folder import Place
+from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.tasks import Task, examine
 from sgpa.inference import readers
 from sgpa.inference.answers import Trained
@@ -26,7 +26,7 @@ from sgpa.inference.trust import saved_limit, threshold
 from sgpa.methods import NOTHING, Calibration, Tensors
 from sgpa.models import Transformer, saving
 from sgpa.training.logs import history, in_words, read_log, seconds
-from sgpa.training.plan import Plan, Training
+from sgpa.training.plan import Plan, Stage
 from sgpa.training.trainer import Trainer, train_together
 
 POOLED = "calibrated-together.safetensors"  # of what an ensemble found out about its average
@@ -38,32 +38,32 @@ def silent(*_: object) -> None:
 
 
 def train(
-    place: Place, plan: Plan, step: int, seeds: Sequence[int], announce: Announce = silent
+    place: RunFolder, plan: Plan, step: int, seeds: Sequence[int], announce: Announce = silent
 ) -> list[Transformer]:
     """The `step`-th training of a plan for some seeds, side by side; finished ones are read from disk."""
     trainers = [_trainer(place, plan, step, seed, announce) for seed in seeds]
-    models = [place.folder(plan, plan.trainings[step], seed) / "model" / "config.json" for seed in seeds]
+    models = [place.folder(plan, plan.stages[step], seed) / "model" / "config.json" for seed in seeds]
     before = [seed for seed, model in zip(seeds, models, strict=True) if model.exists()]
     found = train_together(trainers)
     for seed in before:
-        announce(label_of(plan, plan.trainings[step], seed), 1, 1, "trained before")
+        announce(label_of(plan, plan.stages[step], seed), 1, 1, "trained before")
     return found
 
 
-def label_of(plan: Plan, training: Training, seed: int) -> str:
+def label_of(plan: Plan, training: Stage, seed: int) -> str:
     """What a training is called where its progress is shown."""
     return f"{plan.attention} {training.name}, seed {seed}"
 
 
-def _trainer(place: Place, plan: Plan, step: int, seed: int, announce: Announce) -> Trainer:
-    training = plan.trainings[step]
+def _trainer(place: RunFolder, plan: Plan, step: int, seed: int, announce: Announce) -> Trainer:
+    training = plan.stages[step]
     label, epochs = label_of(plan, training, seed), training.optim.epochs
     announce(label, 0, 100 * epochs, "reading the data")
     task = place.task(seed)
     steps = -(-len(task.splits.train) // training.optim.batch_size)
     warm = None
     if step:
-        before = place.folder(plan, plan.trainings[step - 1], seed) / "model"
+        before = place.folder(plan, plan.stages[step - 1], seed) / "model"
         warm = saving.load(before)[1]
 
     def epoch(line: dict[str, Any]) -> None:
@@ -92,10 +92,10 @@ def _trainer(place: Place, plan: Plan, step: int, seed: int, announce: Announce)
 
 
 @dataclass(frozen=True)
-class Ready:
+class CalibratedMethod:
     """A trained and calibrated method: what it takes to predict and to be tested."""
 
-    place: Place
+    place: RunFolder
     plan: Plan
     seed: int
     task: Task
@@ -111,7 +111,7 @@ class Ready:
         return Subject(data.dataset, self.plan.attention, self.plan.method.id, self.seed, data.augmentation)
 
 
-def prepare(place: Place, plan: Plan, seed: int) -> Ready:
+def prepare(place: RunFolder, plan: Plan, seed: int) -> CalibratedMethod:
     """Calibrate a trained method, once; what was found is kept in the cell's folder."""
     folder, method = place.cell(plan, seed), plan.method
     predictors, task = [], place.task(seed)
@@ -134,7 +134,7 @@ def prepare(place: Place, plan: Plan, seed: int) -> Ready:
         about = {"method": method.id, "attention": plan.attention, "seed": seed, "threshold": found}
         write_json(note, about | {"classes": list(task.class_names)})
     limit = saved_limit(read_json(note)["threshold"])
-    return Ready(place, plan, seed, task, predictor, limit, tuple(predictors), pooled)
+    return CalibratedMethod(place, plan, seed, task, predictor, limit, tuple(predictors), pooled)
 
 
 def _pooled(file: Path, plan: Plan, predictors: Sequence[Predictor], task: Task) -> Tensors:
@@ -146,9 +146,9 @@ def _pooled(file: Path, plan: Plan, predictors: Sequence[Predictor], task: Task)
     return read_tensors(file)[0]
 
 
-def trained(place: Place, plan: Plan, seed: int, task: Task) -> Transformer:
+def trained(place: RunFolder, plan: Plan, seed: int, task: Task) -> Transformer:
     """The model at the end of a plan's trainings."""
-    last = plan.trainings[-1]
+    last = plan.stages[-1]
     folder = place.model_folder(plan, seed)
     if not (folder / "config.json").exists():
         raise CheckpointError(f"{folder.parent} is not trained to its end; train it first")
@@ -157,16 +157,16 @@ def trained(place: Place, plan: Plan, seed: int, task: Task) -> Transformer:
     return model.to(place.device).eval()
 
 
-def cell_of(directory: Path, **options: Any) -> tuple[Place, Plan, int]:
+def cell_of(directory: Path, **options: Any) -> tuple[RunFolder, Plan, int]:
     """The place, the plan and the seed that a cell's folder is about."""
     if not (directory / "run.json").exists():
         raise CheckpointError(f"{directory} holds no run.json: it is not the folder of a trained method")
     about = read_json(directory / "run.json")
-    place = Place.at(directory.resolve().parents[1], **options)
+    place = RunFolder.at(directory.resolve().parents[1], **options)
     return place, plan(place.recipe, about["method"], about["attention"]), about["seed"]
 
 
-def open_cell(directory: Path, *, data_dir: Path | None = None, device: str = "cpu") -> Ready:
+def open_cell(directory: Path, *, data_dir: Path | None = None, device: str = "cpu") -> CalibratedMethod:
     """A finished cell with its data: to be tested."""
     return prepare(*cell_of(directory, data_dir=data_dir, device=device))
 
@@ -187,7 +187,9 @@ def open_trained(directory: Path, *, device: str = "cpu") -> Trained:
     )
 
 
-def assess(place: Place, plan: Plan, seed: int, announce: Announce = silent, *, again: bool = False) -> None:
+def assess(
+    place: RunFolder, plan: Plan, seed: int, announce: Announce = silent, *, again: bool = False
+) -> None:
     """Examine a trained method once: `results.json` holds what it is worth, `timings.json` what it costs."""
     folder = place.cell(plan, seed)
     if (folder / "results.json").exists() and not again:
@@ -198,16 +200,16 @@ def assess(place: Place, plan: Plan, seed: int, announce: Announce = silent, *, 
         announce(f"test {label}", done, total, what)
 
     ready = prepare(place, plan, seed)
-    how, file = place.recipe.examination, folder / "tested.jsonl"
+    how, file = place.recipe.evaluation, folder / "tested.jsonl"
     if again:
         file.unlink(missing_ok=True)
     models = [place.model_folder(plan, member) / saving.WEIGHTS for member in plan.members(seed)]
     marks = [fetch.digest(model, "sha256") for model in models]
-    keep = Parts(file, {"models": marks, "examination": plain(how), "data": ready.task.fingerprint})
+    keep = Parts(file, {"models": marks, "evaluation": plain(how), "data": ready.task.fingerprint})
     costs = timings(ready)
     results = examine(_fast(ready), ready.subject, ready.task, how, tell, keep)
     if plan.method.trains is plan.method:  # others would show the training of the method they wrap again
-        log = place.folder(plan, plan.trainings[-1], seed) / "log.jsonl"
+        log = place.folder(plan, plan.stages[-1], seed) / "log.jsonl"
         results.draw(ready.subject, "training", "", history(log, f"validation{plan.suffix}"))
     provenance.record(folder)
     write_json(folder / "timings.json", costs)
@@ -223,7 +225,7 @@ def assess(place: Place, plan: Plan, seed: int, announce: Announce = silent, *, 
     file.unlink()
 
 
-def _fast(ready: Ready) -> Predictor:
+def _fast(ready: CalibratedMethod) -> Predictor:
     """The predictor, compiled for a GPU where 75 corrupted sets are to be sampled."""
     if ready.task.corrupted is None or not ready.place.device.startswith("cuda"):
         return ready.predictor
@@ -233,12 +235,12 @@ def _fast(ready: Ready) -> Predictor:
     return ready.plan.method.combine(served, ready.pooled)
 
 
-def timings(ready: Ready) -> dict[str, Any]:
+def timings(ready: CalibratedMethod) -> dict[str, Any]:
     """Training time from the logs, and the time of a prediction."""
     place, plan = ready.place, ready.plan
     logs = [folder / "log.jsonl" for folder in place.folders(plan, ready.seed)]
     lines = list(read_log(logs[len(logs) - 1]))
-    steps = -(-len(ready.task.splits.train) // plan.trainings[-1].optim.batch_size)
+    steps = -(-len(ready.task.splits.train) // plan.stages[-1].optim.batch_size)
     rows = ready.task.splits.test.inputs[:TIMED_ROWS]
     ready.predictor.predict(rows)  # the first call pays for what later ones find ready
     started = time.monotonic()

@@ -9,7 +9,7 @@ from sgpa.core.errors import InputError
 from sgpa.core.files import read_json
 from sgpa.core.provenance import of_all
 from sgpa.experiments.runner.benchmark import read_results
-from sgpa.experiments.runner.run_folder import Place
+from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.methods import CATALOGUE
 
 
@@ -51,7 +51,7 @@ def folder_results(directory: Path) -> dict[str, Any]:
 def cell_results(cells: Sequence[Path]) -> dict[str, Any]:
     """Some cells of one folder as one set of results."""
     found = [read_json(cell / "results.json") for cell in cells]
-    recipe = Place.at(cells[0].resolve().parents[1]).recipe
+    recipe = RunFolder.at(cells[0].resolve().parents[1]).recipe
     methods = dict.fromkeys(record["method"] for one in found for record in one["records"])
     timings = [read_json(cell / "timings.json") for cell in cells if (cell / "timings.json").exists()]
     return {

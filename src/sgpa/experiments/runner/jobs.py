@@ -47,7 +47,7 @@ class Executor(Protocol):
         """Pass on what running jobs have to tell."""
 
 
-class Here:
+class InProcess:
     """Runs jobs in this process, one after the other."""
 
     slots = 1

@@ -6,20 +6,20 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sgpa.core.config import completed, differences, plain, restored
+from sgpa.core.config import completed, differences, modern_path, modernised, plain, restored
 from sgpa.core.errors import CheckpointError
 from sgpa.core.files import read_json, write_json
 from sgpa.experiments.recipes import Recipe, changed, find
 from sgpa.experiments.tasks import Task, TaskConfig
 from sgpa.models import ModelConfig
-from sgpa.training.plan import Plan, Training
+from sgpa.training.plan import Plan, Stage
 from sgpa.training.steps.plain import one_length
 
 FREE = ("seeds", "methods", "ensembles")  # may change between calls: they only say how many cells there are
 
 
 @dataclass(frozen=True)
-class Place:
+class RunFolder:
     """A folder for the runs of one recipe. `settings` are the overrides that made it what it is."""
 
     recipe: Recipe
@@ -29,21 +29,23 @@ class Place:
     device: str = "cpu"
 
     @staticmethod
-    def of(name: str, directory: Path, settings: Sequence[str] = (), **options: Any) -> "Place":
+    def of(name: str, directory: Path, settings: Sequence[str] = (), **options: Any) -> "RunFolder":
         """The place of a recipe with overrides."""
-        return Place(changed(find(name), settings), directory, tuple(settings), **options)
+        return RunFolder(changed(find(name), settings), directory, tuple(settings), **options)
 
     @staticmethod
-    def at(directory: Path, **options: Any) -> "Place":
+    def at(directory: Path, **options: Any) -> "RunFolder":
         """The place that a folder was claimed for."""
         file = directory / "recipe.json"
         if not file.exists():
             raise CheckpointError(f"{directory} holds no recipe.json: it is not a folder of runs")
         saved = read_json(file)
-        now = changed(find(saved["recipe"]), saved["set"])
-        values = {name: v for name, v in completed(saved["values"], now).items() if name not in FREE}
+        settings = _modern_settings(find(saved["recipe"]), saved["set"])
+        now = changed(find(saved["recipe"]), settings)
+        before = modernised(saved["values"])
+        values = {name: v for name, v in completed(before, now).items() if name not in FREE}
         recipe = restored(values, now)
-        place = Place(recipe, directory, tuple(saved["set"]), **options)
+        place = RunFolder(recipe, directory, settings, **options)
         place.claim()
         return place
 
@@ -60,7 +62,7 @@ class Place:
                 f"{self.directory} holds runs of recipe {saved['recipe']}, not of {self.recipe.name}; "
                 "choose another folder"
             )
-        before = completed(saved["values"], self.recipe)
+        before = completed(modernised(saved["values"]), self.recipe)
         if differing := [d for d in differences(before, values) if d[0] not in FREE]:
             shown = "; ".join(f"{path} is {old} there and {new} now" for path, old, new in differing[:3])
             raise CheckpointError(f"{self.directory}: {shown}; choose another folder, or the same settings")
@@ -70,17 +72,17 @@ class Place:
         """Whether seeds train together on stacked parameters: images on a GPU."""
         return one_length(self.recipe.model) and self.device.startswith("cuda")
 
-    def folder(self, plan: Plan, training: Training, seed: int) -> Path:
+    def folder(self, plan: Plan, training: Stage, seed: int) -> Path:
         """Where a training is."""
         return self.directory / "trainings" / f"{plan.attention}-{training.name}-{seed}"
 
     def folders(self, plan: Plan, seed: int) -> list[Path]:
         """Where all trainings are that a plan needs for a seed: one after another, each for all members."""
-        return [self.folder(plan, t, member) for t in plan.trainings for member in plan.members(seed)]
+        return [self.folder(plan, t, member) for t in plan.stages for member in plan.members(seed)]
 
     def model_folder(self, plan: Plan, seed: int) -> Path:
         """Where the model is that a plan predicts with."""
-        return self.folder(plan, plan.trainings[-1], seed) / f"model{plan.suffix}"
+        return self.folder(plan, plan.stages[-1], seed) / f"model{plan.suffix}"
 
     def cell(self, plan: Plan, seed: int) -> Path:
         """Where the results of a method and a seed are."""
@@ -95,6 +97,11 @@ class Place:
         sizes: dict[str, Any] = dict(task.sizes)
         embedding = task.embedding or replace(self.recipe.model.embedding, **sizes)
         return replace(self.recipe.model, embedding=embedding)
+
+
+def _modern_settings(recipe: Recipe, settings: Sequence[str]) -> tuple[str, ...]:
+    pairs = (setting.partition("=") for setting in settings)
+    return tuple(f"{modern_path(path.strip(), recipe)}={value}" for path, _, value in pairs)
 
 
 @lru_cache(maxsize=2)

@@ -1,7 +1,7 @@
 """Tasks: data sets made ready for training and testing."""
 
 from sgpa.experiments.tasks.base import Example, Task, TaskConfig
-from sgpa.experiments.tasks.evaluate import Examination, examine
+from sgpa.experiments.tasks.evaluate import EvaluationConfig, examine
 from sgpa.experiments.tasks.images import CifarConfig, DigitsConfig
 from sgpa.experiments.tasks.molecules import ZincConfig
 from sgpa.experiments.tasks.texts import ColaConfig, ImdbConfig
@@ -10,7 +10,7 @@ __all__ = [
     "CifarConfig",
     "ColaConfig",
     "DigitsConfig",
-    "Examination",
+    "EvaluationConfig",
     "Example",
     "ImdbConfig",
     "Task",

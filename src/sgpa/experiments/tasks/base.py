@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sgpa.core.inputs import Inputs
 from sgpa.data import Dataset, Splits
-from sgpa.data.corruptions.ready import ReadyMade
+from sgpa.data.corruptions.ready import CorruptedFiles
 from sgpa.evaluation.evaluate import Outside
 from sgpa.inference.readers import Reader
 from sgpa.models.config.embedding import EmbeddingConfig
@@ -38,7 +38,7 @@ class Task:
     outside: Mapping[str, Callable[[], Outside]] = field(default_factory=dict)
     examples: Callable[[], list[Example]] | None = None
     # where the test images are also to be corrupted in all of CIFAR-C's ways: what is ready-made of that
-    corrupted: Callable[[], ReadyMade | None] | None = None
+    corrupted: Callable[[], CorruptedFiles | None] | None = None
     note: str = ""  # to be shown wherever a number of this task is shown
 
     @property

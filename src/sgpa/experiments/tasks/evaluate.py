@@ -19,11 +19,11 @@ Tell = Callable[[str, int, int], None]  # what is being tested, how many tests a
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examination:
-    """How much is tested. `rows` and `foreign_rows` take the first rows only, for a quick look."""
+class EvaluationConfig:
+    """How much is tested. `rows` and `ood_rows` take the first rows only, for a quick look."""
 
     rows: int | None = None
-    foreign_rows: int | None = None
+    ood_rows: int | None = None
     corruptions: tuple[str, ...] = NAMES
     severities: tuple[int, ...] = SEVERITIES
 
@@ -31,13 +31,13 @@ class Examination:
         for name in ("corruptions", "severities"):  # JSON knows lists only
             object.__setattr__(self, name, tuple(getattr(self, name)))
         check_fields(
-            "examination",
+            "evaluation",
             [
                 ("rows", self.rows, self.rows is None or self.rows >= 1, "1 or more, or none"),
                 (
-                    "foreign_rows",
-                    self.foreign_rows,
-                    self.foreign_rows is None or self.foreign_rows >= 1,
+                    "ood_rows",
+                    self.ood_rows,
+                    self.ood_rows is None or self.ood_rows >= 1,
                     "1 or more, or none",
                 ),
                 ("corruptions", self.corruptions, set(self.corruptions) <= set(TYPES), ", ".join(TYPES)),
@@ -55,17 +55,17 @@ def examine(
     predictor: Predictor,
     subject: Subject,
     task: Task,
-    how: Examination | None = None,
+    how: EvaluationConfig | None = None,
     tell: Tell = lambda *_: None,
     keep: Keep = at_once,
 ) -> Results:
     """In-distribution, robustness and detection, as the paper has them; `keep` may know parts of it."""
-    how = how or Examination()
+    how = how or EvaluationConfig()
     test = task.splits.test[: how.rows]
     tell("clean data", 0, 1)
 
     def uncorrupted() -> Results:
-        foreign = {name: _some(make(), how.foreign_rows) for name, make in task.outside.items()}
+        foreign = {name: _some(make(), how.ood_rows) for name, make in task.outside.items()}
         shifts = {name: _first(make, how.rows) for name, make in task.shifts.items()}
         return evaluate(predictor, subject, test, shifts=shifts, outside=foreign)
 
@@ -116,5 +116,5 @@ def _first(make: Callable[[], Dataset], rows: int | None) -> Callable[[], Datase
 def _some(foreign: Outside, rows: int | None) -> Outside:
     if rows is None or rows >= len(foreign.inputs):
         return foreign
-    stands_for = foreign.stands_for or len(foreign.inputs)
-    return replace(foreign, inputs=foreign.inputs[:rows], stands_for=stands_for)
+    reference_size = foreign.reference_size or len(foreign.inputs)
+    return replace(foreign, inputs=foreign.inputs[:rows], reference_size=reference_size)

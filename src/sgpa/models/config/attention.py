@@ -26,16 +26,16 @@ FORMS = {"orthogonal": OrthogonalSgpa, "cheng-boots": ChengBootsSgpa}
 class KernelConfig:
     """A base kernel and its initial values (`Kernel.preset`).
 
-    `reach`, numbers of cells that are dealt out to the heads, lets keys carry their place in the grid of
+    `locality`, numbers of cells that are dealt out to the heads, lets keys carry their place in the grid of
     patches, or in the line of words (`attention/places.py`); without it a kernel compares what tokens show.
     """
 
     name: str = "ard-rbf"
     preset: str = "authors"
-    reach: tuple[float, ...] = ()
+    locality: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reach", tuple(self.reach))  # JSON knows lists only
+        object.__setattr__(self, "locality", tuple(self.locality))  # JSON knows lists only
         known, rbf = KERNELS.get(self.name), self.name == "ard-rbf"
         presets = known.presets if known else {self.preset: None}
         check_fields(
@@ -43,18 +43,25 @@ class KernelConfig:
             [
                 ("name", self.name, known is not None, ", ".join(KERNELS)),
                 ("preset", self.preset, self.preset in presets, ", ".join(presets)),
-                ("reach", self.reach, rbf or not self.reach, "none: only with ard-rbf near is alike"),
-                ("reach", self.reach, all(r > 0 for r in self.reach), "positive numbers"),
+                (
+                    "locality",
+                    self.locality,
+                    rbf or not self.locality,
+                    "none: only with ard-rbf near is alike",
+                ),
+                ("locality", self.locality, all(r > 0 for r in self.locality), "positive numbers"),
             ],
         )
 
     def build(self, heads: int, width: int, embedding: EmbeddingConfig) -> tuple[Kernel, Tensor | None]:
         """The kernel for one layer of heads of this width, and its places where there is a reach."""
         kernel = KERNELS[self.name].preset(self.preset, heads, width)
-        if not self.reach:
+        if not self.locality:
             return kernel, None
-        check_fields("kernel", [("reach", self.reach, bool(embedding.grid), "none: graphs have no places")])
-        dealt = [self.reach[h % len(self.reach)] for h in range(heads)]
+        check_fields(
+            "kernel", [("locality", self.locality, bool(embedding.grid), "none: graphs have no places")]
+        )
+        dealt = [self.locality[h % len(self.locality)] for h in range(heads)]
         return kernel, places(embedding.grid, dealt, width)
 
 

@@ -93,15 +93,14 @@ class TokenConfig:
 class GraphConfig:
     """Graphs whose nodes and edges are all tokens, told apart by node and type identifiers.
 
-    With `ends` the token of an edge knows the types of the nodes it joins, which attention would otherwise
-    have to find.
+    With `endpoint_types` the token of an edge carries the types of the nodes it joins.
     """
 
     node_types: int
     edge_types: int
     identifier_width: int = 16
     max_tokens: int = 256
-    ends: bool = False
+    endpoint_types: bool = False
 
     def __post_init__(self) -> None:
         check_fields(

@@ -14,7 +14,7 @@ class GraphEmbedding(nn.Module):
     """Node v: e(x_v) + W [P_v; P_v] + t_node. Edge (u, v): e(a_uv) + W [P_u; P_v] + t_edge.
 
     The orthonormal identifiers P tell attention which edge touches which node; the type vectors t tell
-    nodes from edges. With `ends` an edge has e_1(x_u) + e_2(x_v) too. Tokens: N nodes then M edges,
+    nodes from edges. With `endpoint_types` an edge has e_1(x_u) + e_2(x_v) too. Tokens: N nodes then M edges,
     [B, N + M, E].
     """
 
@@ -25,7 +25,9 @@ class GraphEmbedding(nn.Module):
         self.edge_types = nn.Embedding(config.edge_types, width)
         self.identify = nn.Linear(2 * config.identifier_width, width, bias=False)
         self.kinds = nn.Parameter(torch.randn(2, width) * width**-0.5)  # t_node, t_edge
-        self.ends = nn.Embedding(2 * config.node_types, width) if config.ends else None  # e_1, then e_2
+        self.ends = (
+            nn.Embedding(2 * config.node_types, width) if config.endpoint_types else None
+        )  # e_1, then e_2
 
     def forward(self, graphs: Graphs) -> tuple[Tensor, Tensor]:
         """Tokens and the padding mask (True at padding)."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from sgpa.report.average_ranks import average_ranks
 from sgpa.report.names import CLEAN, DETECTION, ROBUSTNESS, corruption_type, metric, task_name, task_of
-from sgpa.report.tables import Cell, Column, Place, Record, Table, make_table
+from sgpa.report.tables import Cell, CellKey, Column, Record, Table, make_table
 
 FEWEST_METHODS, FEWEST_COLUMNS = 3, 2
 RANKED = {
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 def rank_table(records: Sequence[Record]) -> Table | None:
     """Average ranks of every evaluation and metric; None where too few methods share too few columns."""
-    cells: dict[Place, Cell] = {}
+    cells: dict[CellKey, Cell] = {}
     columns = []
     for evaluation, (group, names) in RANKED.items():
         for name in names:

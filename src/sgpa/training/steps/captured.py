@@ -18,7 +18,7 @@ from sgpa.core.errors import NumericalError, first_line
 from sgpa.core.inputs import Batch, Inputs, tensors_of
 from sgpa.core.noise import Draw
 from sgpa.gp.objective import Progress
-from sgpa.training.steps.plain import Member, Moment, Stacked, Step, one_length
+from sgpa.training.steps.plain import Member, Stacked, Step, StepInfo, one_length
 from sgpa.training.steps.stacking import shape_of, side_by_side
 
 COLUMNS = 16  # that the length of sequences is a multiple of
@@ -68,7 +68,7 @@ class Captured(Stacked):
         """Give every member tensors of its own again."""
         super().__exit__()
 
-    def step(self, batches: Sequence[Batch], moment: Moment) -> Step:
+    def step(self, batches: Sequence[Batch], moment: StepInfo) -> Step:
         """One step of every member on its own batch."""
         batches = [Batch(self._fitted(batch.inputs), batch.targets) for batch in batches]
         shape = shape_of(batches[0])
@@ -86,12 +86,12 @@ class Captured(Stacked):
         model = self.members[0].model
         return inputs if one_length(model.config) else model.trimmed(inputs, COLUMNS)
 
-    def _due(self, shape: tuple[int, ...], moment: Moment) -> bool:
+    def _due(self, shape: tuple[int, ...], moment: StepInfo) -> bool:
         """Whether it is time to record steps of this shape."""
         del moment
         return not self.failed and self.seen[shape] > self.warm_up and len(self.recordings) < self.most
 
-    def _load(self, into: "Recorded", batches: Sequence[Batch], moment: Moment) -> None:
+    def _load(self, into: "Recorded", batches: Sequence[Batch], moment: StepInfo) -> None:
         """Put what changes from step to step where the recording reads it."""
         each = zip(*(tensors_of(batch.inputs) for batch in batches), strict=True)
         for tensor, parts in zip(tensors_of(into.inputs), each, strict=True):
@@ -100,7 +100,7 @@ class Captured(Stacked):
         self.lr.fill_(moment.lr)
         self.fraction.fill_(moment.progress.fraction)
 
-    def _record(self, shape: tuple[int, ...], batches: Sequence[Batch], moment: Moment) -> None:
+    def _record(self, shape: tuple[int, ...], batches: Sequence[Batch], moment: StepInfo) -> None:
         rows, draws = moment.progress.dataset_size, self._draws(batches[0], moment.progress)
         if not self._recordable(batches[0], rows):
             self.failed = True

@@ -23,7 +23,7 @@ from sgpa.models import ModelConfig, TokenConfig
 from sgpa.models.spectral import SpectralLinear
 from sgpa.training.optim import decayed
 from sgpa.training.steps.captured import Captured, Recorded, can_capture
-from sgpa.training.steps.plain import Member, Moment
+from sgpa.training.steps.plain import Member, StepInfo
 
 LONG = 10_000  # steps from which on compiling pays
 ALIGNED = 64  # numbers: every parameter begins at a multiple of them
@@ -53,7 +53,7 @@ class Compiled(Captured):
         """All columns, whatever they hold: one shape."""
         return inputs
 
-    def _due(self, shape: tuple[int, ...], moment: Moment) -> bool:
+    def _due(self, shape: tuple[int, ...], moment: StepInfo) -> bool:
         whole = min(self.optim.batch_size, moment.progress.dataset_size)  # rows
         return shape[0] == whole and super()._due(shape, moment)
 
@@ -99,7 +99,7 @@ class Compiled(Captured):
         lr = torch.as_tensor(self.optimiser.param_groups[0]["lr"], device=self.device)
         _adam(self.flat, self.first, self.second, self.counts, _side_by_side(each), lr, bad > 0, self.decay)
 
-    def _record(self, shape: tuple[int, ...], batches: Sequence[Batch], moment: Moment) -> None:
+    def _record(self, shape: tuple[int, ...], batches: Sequence[Batch], moment: StepInfo) -> None:
         with matrix_units():
             super()._record(shape, batches, moment)
 
@@ -190,5 +190,5 @@ def can_compile(members: Sequence[Member], steps: int) -> bool:
         and can_capture(members)
         and one_width(model.config)
         and not any(isinstance(m, SpectralLinear) for m in model.modules())
-        and model.careful
+        and model.controls_own_precision
     )

@@ -17,10 +17,10 @@ from sgpa.methods import Method
 from sgpa.models import Transformer
 from sgpa.training import process_group
 from sgpa.training.optim import OptimConfig
-from sgpa.training.steps.plain import LossOf, Member, Moment, OneByOne, without_trace
+from sgpa.training.steps.plain import LossModule, Member, PlainStep, StepInfo, without_trace
 
 
-class DataParallel(OneByOne):
+class DataParallel(PlainStep):
     """A step whose rows are shared out over processes; gradients travel during the backward pass."""
 
     def __init__(self, member: Member, method: Method, optim: OptimConfig) -> None:
@@ -28,7 +28,7 @@ class DataParallel(OneByOne):
         self.rank, self.world = process_group.rank(), process_group.world()
         self.shares: DistributedDataParallel | None = None
 
-    def loss(self, batch: Batch, moment: Moment) -> tuple[Loss, Tensor]:
+    def loss(self, batch: Batch, moment: StepInfo) -> tuple[Loss, Tensor]:
         """The loss of the whole batch, and this process's part of it.
 
         Averaged over processes, Σ_r (n_r / B) (nll_r + w_a KL_a,r) + w_g KL_g: the mean of a share counts by
@@ -61,7 +61,7 @@ class DataParallel(OneByOne):
     def _connect(self, example: Batch, progress: Progress) -> DistributedDataParallel:
         """Exchange gradients from now on; a pass over an example shows whether some parameters get none."""
         model = self.member.model
-        module = LossOf(self.method, model)
+        module = LossModule(self.method, model)
         leaves = [p for p in model.parameters() if p.requires_grad]
         with without_trace(model):
             found = torch.autograd.grad(module(example, progress).sum(), leaves, allow_unused=True)

@@ -44,7 +44,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Moment:
+class StepInfo:
     """When a step is made."""
 
     step: int  # from 0
@@ -61,20 +61,20 @@ class Step:
     weight_a: float | Tensor
 
 
-class OneByOne:
+class PlainStep:
     """The plain way: one model, forward, backward, update."""
 
     def __init__(self, member: Member, method: Method, optim: OptimConfig) -> None:
         self.member, self.method, self.optim = member, method, optim
 
-    def __enter__(self) -> "OneByOne":
+    def __enter__(self) -> "PlainStep":
         set_random_state(self.member.random)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.member.random = random_state()
 
-    def step(self, batches: Sequence[Batch], moment: Moment) -> Step:
+    def step(self, batches: Sequence[Batch], moment: StepInfo) -> Step:
         """One step on the member's batch."""
         (batch,) = batches
         model, optimiser = self.member.model, self.member.optimiser
@@ -95,7 +95,7 @@ class OneByOne:
     def close(self) -> None:
         """Nothing is kept between epochs."""
 
-    def loss(self, batch: Batch, moment: Moment) -> tuple[Loss, Tensor]:
+    def loss(self, batch: Batch, moment: StepInfo) -> tuple[Loss, Tensor]:
         """The loss of the batch, and the number whose gradient is the step's."""
         loss = self.method.loss(self.member.model, batch, moment.progress)
         return loss, loss.total
@@ -142,7 +142,7 @@ class Stacked:
                         "exp_avg_sq": state["exp_avg_sq"][e].clone(),
                     }
 
-    def step(self, batches: Sequence[Batch], moment: Moment) -> Step:
+    def step(self, batches: Sequence[Batch], moment: StepInfo) -> Step:
         """One step of every member on its own batch."""
         inputs, targets = side_by_side(batches)  # [E, B, ...], [E, B]
         numbers = self._numbers(self._draws(batches[0], moment.progress))  # [E, ...] each
@@ -177,7 +177,7 @@ class Stacked:
         progress: Progress,
     ) -> tuple[Tensor, Weights]:
         """The losses [E, 4] of all members with these parameters; one member needs no `vmap`."""
-        module = LossOf(self.method, self.members[0].model)
+        module = LossModule(self.method, self.members[0].model)
 
         def losses(state: dict[str, Tensor], x: list[Tensor], y: Tensor, drawn: list[Tensor]) -> Tensor:
             with source(Playback(drawn)):
@@ -217,7 +217,7 @@ class Stacked:
             self.method.loss(model, batch, progress)
         return recording.draws
 
-    def _alone(self, e: int, batch: Batch, moment: Moment, drawn: list[Tensor]) -> Tensor:
+    def _alone(self, e: int, batch: Batch, moment: StepInfo, drawn: list[Tensor]) -> Tensor:
         """The pass of one member with every check on; puts its gradient in place."""
         model = self.members[e].model
         model.zero_grad(set_to_none=True)
@@ -264,7 +264,7 @@ def without_trace(model: Transformer) -> Iterator[None]:
         buffer.copy_(kept[name])
 
 
-class LossOf(nn.Module):
+class LossModule(nn.Module):
     """A method's loss on a model as a module: its parameters can be replaced, and it can be wrapped."""
 
     def __init__(self, method: Method, model: Transformer) -> None:
@@ -302,7 +302,7 @@ def set_random_state(state: dict[str, Tensor]) -> None:
         torch.cuda.set_rng_state(state["cuda"])
 
 
-def not_finite(member: Member, loss: Loss, moment: Moment) -> str:
+def not_finite(member: Member, loss: Loss, moment: StepInfo) -> str:
     """Which part of a loss, or which gradient, is not finite, and what to do about it."""
     parts = {"nll": loss.nll, "kl_g": loss.kl_g, "kl_a": loss.kl_a}
     bad = [name for name, value in parts.items() if not value.isfinite()]

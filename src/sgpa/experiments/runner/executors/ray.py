@@ -43,7 +43,7 @@ class Cluster:
         self.mine = not self.ray.is_initialized()
         if self.mine:
             self._join()
-        self.board = self.ray.remote(Board).options(num_cpus=0, max_restarts=-1).remote()
+        self.board = self.ray.remote(MessageQueue).options(num_cpus=0, max_restarts=-1).remote()
         self.ray.get(self.board.take.remote())  # it is there before anybody has news
         self.task = self.ray.remote(run)
         self.options = {"num_cpus": self.cpus, "max_retries": RETRIES}
@@ -54,7 +54,7 @@ class Cluster:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a local cluster tells nobody
         quiet = {"log_to_driver": False, "logging_level": "WARNING"}
         try:
-            knock(self.address)
+            check_reachable(self.address)
             self.ray.init(address=self.address, **quiet)
         except (ImportError, OSError, ValueError, RuntimeError) as error:
             raise ConfigError(
@@ -129,14 +129,14 @@ class Cluster:
             pass  # news that got lost are followed by others
 
 
-def knock(address: str) -> None:
+def check_reachable(address: str) -> None:
     """Raise an OSError unless somebody listens at host:port; Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
-class Board:
+class MessageQueue:
     """Where jobs leave their news; lives in the cluster."""
 
     def __init__(self) -> None:

@@ -3,11 +3,11 @@
 from concurrent.futures import Future
 
 from sgpa.core.errors import SgpaError
-from sgpa.experiments.runner.jobs import Announce, Here, Job
+from sgpa.experiments.runner.jobs import Announce, InProcess, Job
 from sgpa.training import process_group
 
 
-class Ranks(Here):
+class Ranks(InProcess):
     """The leader's side: says which job is next and does its share of it."""
 
     def __init__(self, announce: Announce) -> None:
