@@ -21,8 +21,8 @@ from torch import Tensor
 
 from sgpa.core.inputs import Batch
 from sgpa.data import Dataset
-from sgpa.evaluation.evaluate import Subject
 from sgpa.evaluation.evaluate import evaluate as evaluate_predictor
+from sgpa.evaluation.results import Subject
 from sgpa.gp.objective import KlWeights, Progress
 from sgpa.methods import Method, Mle, Sgpa
 from sgpa.models import KernelAttentionConfig, KernelConfig, ModelConfig, PatchConfig, SgpaConfig

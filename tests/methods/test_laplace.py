@@ -10,7 +10,8 @@ from oracles import laplace as dense
 from sgpa.core.errors import ConfigError, InputError
 from sgpa.core.files import read_tensors, write_tensors
 from sgpa.data import Dataset
-from sgpa.evaluation.evaluate import Subject, evaluate
+from sgpa.evaluation.evaluate import evaluate
+from sgpa.evaluation.results import Subject
 from sgpa.methods import NOTHING, Calibration, Mle, Sgpa
 from sgpa.methods.laplace import GRID, KfacLaplace, head_inputs
 from sgpa.methods.temperature import TemperatureScaling

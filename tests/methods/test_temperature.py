@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from sgpa.core.errors import ConfigError, InputError
 from sgpa.core.files import read_tensors, write_tensors
 from sgpa.data import Dataset
-from sgpa.evaluation.evaluate import Subject, evaluate
+from sgpa.evaluation.evaluate import evaluate
+from sgpa.evaluation.results import Subject
 from sgpa.methods import NOTHING, Calibration, Mle, Sgpa
+from sgpa.methods.base import check_finite
 from sgpa.methods.laplace import KfacLaplace
-from sgpa.methods.posthoc import check_finite
 from sgpa.methods.temperature import BOUND, TemperatureScaling, best_temperature, mixture_nll
 from sgpa.models import DotProductConfig, ModelConfig, PatchConfig, SgpaConfig
 from sgpa.training.optim import OptimConfig

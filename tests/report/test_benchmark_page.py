@@ -9,8 +9,8 @@ import pytest
 
 from sgpa.report import aggregate, merge, write_report
 from sgpa.report.names import by_attention, task_name
+from sgpa.report.ranking import rank_table
 from sgpa.report.sections.overview import best_where, overall
-from sgpa.report.sections.ranking import rank_table
 from support.browser import CHROMIUM, Browser
 from support.fake_benchmark import LEVELS, cells
 

@@ -8,8 +8,8 @@ import pytest
 from sgpa.report import aggregate, evaluation_table, to_html, to_markdown
 from sgpa.report.figures.style import looks
 from sgpa.report.paper import STANDS_FOR, beside, paper_shift, published
+from sgpa.report.ranking import rank_table
 from sgpa.report.sections.blocks import Material, notes
-from sgpa.report.sections.ranking import rank_table
 from sgpa.report.tables import Column
 from support.fake_results import record
 

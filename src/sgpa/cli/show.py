@@ -134,12 +134,12 @@ def methods(as_json: AsJson = False) -> None:
 
 def _methods() -> list[dict[str, Any]]:
     from sgpa.methods import CATALOGUE, Ensemble
-    from sgpa.report.names import METHODS
+    from sgpa.report.names import method_name
 
     return [
         {
             "id": id,
-            "name": METHODS.get(id, id),
+            "name": method_name(id),
             "what": WHAT.get(id) or (type(method).__doc__ or "").split("\n", 1)[0],
             "trains": method.trains.id,
             "after": method.trains.id if method.trains is not method else None,

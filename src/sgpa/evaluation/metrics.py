@@ -1,7 +1,13 @@
-"""How good predictions and their uncertainty are, measured on a whole test set at once.
+"""Metrics of predictions and of their uncertainty, for a whole test set at once.
 
 Letters: N inputs, K classes, S samples. Every function takes arrays or tensors, computes in float64 and
-returns a float. Nothing is averaged over batches: batches of unequal size would weigh inputs unequally.
+returns a float. Metrics are not averaged over batches: batches of unequal size would weigh inputs unequally.
+
+Classification metrics take `probabilities` [N, K], rows that sum to 1, and integer `labels` [N]:
+
+>>> probabilities, labels = [[0.8, 0.2], [0.4, 0.6]], [0, 0]
+>>> accuracy(probabilities, labels), round(nll(probabilities, labels), 3)
+(0.5, 0.57)
 """
 
 from dataclasses import dataclass
@@ -15,8 +21,18 @@ from sgpa.core.errors import InputError
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# A float32 softmax returns 0 for anything smaller, so a zero is charged as the smallest number it can mean.
+# A softmax returns 0 for anything smaller, so a probability of 0 counts as the smallest positive number.
 TINY = float(np.finfo(np.float32).tiny)
+TINY_FLOAT16 = 2.0**-24
+SUM_TOLERANCE, SUM_TOLERANCE_BFLOAT16 = 1e-3, 8e-3  # of a row of probabilities
+
+BINS = 15  # of top-label calibration
+MCE_ANSWERS = 20  # a bin needs so many answers to count in `mce_20`
+
+
+def _dtype(values: npt.ArrayLike) -> str:
+    """'float16', 'bfloat16', ... of an array or tensor; empty for a list."""
+    return str(getattr(values, "dtype", "")).rpartition(".")[2]
 
 
 def _array(name: str, values: npt.ArrayLike, ndim: int) -> Floats:
@@ -42,11 +58,18 @@ def _same_length(**arrays: Floats) -> None:
 
 
 def _classified(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Floats, Ints]:
-    """Checked probabilities [N,K] and integer labels [N]."""
+    """Checked probabilities [N, K] and integer labels [N]."""
     p, y = _array("probabilities", probabilities, 2), _array("labels", labels, 1)
     _same_length(probabilities=p, labels=y)
-    if p.min() < 0 or np.abs(p.sum(1) - 1).max() > 1e-3:
-        raise InputError("probabilities must be at least 0 and sum to 1 over classes; pass softmax(logits)")
+    error = np.abs(p.sum(1) - 1)
+    if p.min() < 0 or error.max() > (
+        SUM_TOLERANCE_BFLOAT16 if _dtype(probabilities) == "bfloat16" else SUM_TOLERANCE
+    ):
+        row = int(error.argmax() if p.min() >= 0 else p.min(1).argmin())
+        raise InputError(
+            f"probabilities: row {row} has sum {p[row].sum():.4g} and minimum {p[row].min():.4g}; all must "
+            "be at least 0 and sum to 1 over classes: pass softmax(logits)"
+        )
     if not np.array_equal(y, np.floor(y)) or y.min() < 0 or y.max() >= p.shape[1]:
         raise InputError(f"labels must be whole numbers from 0 to {p.shape[1] - 1}")
     return p, y.astype(np.int64)
@@ -93,9 +116,14 @@ def matthews(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
 
 
 def nll(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
-    """Mean of -log p(label) in nats, p floored at the smallest normal float32: at most 87.3, not infinite."""
+    """Mean of -log p(label) in nats.
+
+    A probability of 0 counts as the smallest number its precision has, so that the value is finite: at most
+    87.3 per input, or 16.6 for float16.
+    """
     p, y = _classified(probabilities, labels)
-    return float(-np.log(np.maximum(p[np.arange(len(y)), y], TINY)).mean())
+    floor = TINY_FLOAT16 if _dtype(probabilities) == "float16" else TINY
+    return float(-np.log(np.maximum(p[np.arange(len(y)), y], floor)).mean())
 
 
 def brier(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
@@ -113,13 +141,16 @@ class Reliability:
 
     edges: Floats  # [B + 1], from 0 to 1
     confidence: Floats  # mean confidence of a bin    [B]
-    accuracy: Floats  # share of right answers in it  [B]
-    count: Ints  # how many answers fell in it        [B]
+    accuracy: Floats  # share of correct answers      [B]
+    count: Ints  # number of answers                  [B]
 
     @property
     def gap(self) -> Floats:
-        """|accuracy - confidence| of the bins that hold anything."""
-        kept = self.count > 0
+        """|accuracy - confidence| of the bins that are not empty."""
+        return self._gap(1)
+
+    def _gap(self, answers: int) -> Floats:
+        kept = self.count >= answers
         return np.abs(self.accuracy[kept] - self.confidence[kept])
 
     @property
@@ -132,6 +163,11 @@ class Reliability:
         """Maximum calibration error: the largest gap of a non-empty bin."""
         return float(self.gap.max())
 
+    def mce_over(self, answers: int) -> float:
+        """The largest gap of a bin with at least `answers` answers; NaN where no bin has as many."""
+        gap = self._gap(answers)
+        return float(gap.max()) if len(gap) else float("nan")
+
     def as_dict(self) -> dict[str, list[float | int | None]]:
         """The form saved in results.json: plain lists, with None for the NaN of an empty bin."""
         fields = {"confidence": self.confidence, "accuracy": self.accuracy}
@@ -140,7 +176,7 @@ class Reliability:
 
 
 def _bin(confidence: Floats, right: Floats, bins: int) -> Reliability:
-    """Bin (lo, hi]; the first bin also takes 0, and rounding above 1 stays in the last."""
+    """Bins (lo, hi]; the first also holds 0, the last also holds what rounding puts above 1."""
     if bins < 1:
         raise InputError(f"bins={bins}; use at least 1")
     edges = np.linspace(0, 1, bins + 1)
@@ -152,8 +188,8 @@ def _bin(confidence: Floats, right: Floats, bins: int) -> Reliability:
     return Reliability(edges, mean_confidence, mean_right, count)
 
 
-def reliability(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = 15) -> Reliability:
-    """Top-label reliability: the largest probability of each input against whether it was right.
+def reliability(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> Reliability:
+    """Top-label reliability: the largest probability of each input against whether it is correct.
 
     >>> reliability([[0.8, 0.2], [0.4, 0.6]], [0, 0], bins=5).count.tolist()
     [0, 0, 1, 1, 0]
@@ -162,61 +198,42 @@ def reliability(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int =
     return _bin(p.max(1), (p.argmax(1) == y).astype(np.float64), bins)
 
 
-def ece(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = 15) -> float:
-    """Expected calibration error of the top label; see `Reliability.ece`."""
+def ece(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
+    """Expected calibration error of the top label: the mean gap |accuracy - confidence| over answers."""
     return reliability(probabilities, labels, bins).ece
 
 
-def mce(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = 15) -> float:
-    """Maximum calibration error of the top label; see `Reliability.mce`."""
+def mce(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
+    """Maximum calibration error of the top label: the largest gap of a non-empty bin.
+
+    One wrong answer alone in its bin can decide it; see `mce_20`.
+    """
     return reliability(probabilities, labels, bins).mce
 
 
-def ece_all_classes(
-    probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = 10, *, drop_certain: bool = False
-) -> float:
-    """Calibration error over all N K pairs (p_k, [k = label]): not `ece`, and usually much smaller.
+def mce_20(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = BINS) -> float:
+    """Maximum calibration error of the top label over bins of at least 20 answers; NaN without such a bin.
 
-    `drop_certain` leaves out pairs with p = 1 exactly, as code whose last bin [lo, hi) stays open
-    does; use it only to compare with numbers computed that way. If every pair is left out the value is 0.
+    >>> p = [[0.9, 0.1]] * 20 + [[0.6, 0.4]]  # the last one is alone in its bin, and wrong
+    >>> y = [0] * 18 + [1, 1, 1]
+    >>> round(mce(p, y), 2), round(mce_20(p, y), 2)
+    (0.6, 0.0)
     """
-    p, y = _classified(probabilities, labels)
-    flat, right = p.ravel(), np.eye(p.shape[1])[y].ravel()
-    kept = flat < 1 if drop_certain else np.ones_like(flat, dtype=bool)
-    return _bin(flat[kept], right[kept], bins).ece if kept.any() else 0.0
+    return reliability(probabilities, labels, bins).mce_over(MCE_ANSWERS)
 
 
 def mce_all_classes(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = 10) -> float:
-    """The largest gap of a bin over all N K pairs (p_k, [k = label]): no bin is as sparse as with `mce`."""
+    """The largest gap of a bin over all N K pairs (p_k, [k = label]); its bins are fuller than with `mce`."""
     p, y = _classified(probabilities, labels)
     return _bin(p.ravel(), np.eye(p.shape[1])[y].ravel(), bins).mce
 
 
-def adaptive_ece(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = 15) -> float:
-    """Top-label calibration error over bins of equal mass: sorted confidences cut into `bins` equal parts.
-
-    Inputs with the same confidence share their mean accuracy, so the order of inputs does not matter.
-    """
-    p, y = _classified(probabilities, labels)
-    if bins < 1:
-        raise InputError(f"bins={bins}; use at least 1")
-    confidence, right = _tied_mean(p.max(1), (p.argmax(1) == y).astype(np.float64))
-    parts = zip(np.array_split(confidence, bins), np.array_split(right, bins), strict=True)
-    return float(sum(abs((r - c).sum()) for c, r in parts) / len(y))
-
-
-def _tied_mean(keys: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Keys in rising order, and for each the mean of the values that share it; [N], [N]."""
-    unique, inverse, count = np.unique(keys, return_inverse=True, return_counts=True)
-    mean = np.bincount(inverse, weights=values) / count
-    return np.repeat(unique, count), np.repeat(mean, count)
-
-
-# Out-of-distribution detection: a high score should mean out-of-distribution
+# Detection: a high score should mean a positive, here an OOD input. With marks of wrong answers in place of
+# `is_ood` the same functions measure the detection of misclassified inputs.
 
 
 def _rates(s: Floats, out: Floats, w: Floats) -> tuple[Floats, Floats]:
-    """Weight of true and false alarms when flagging scores >= t, for each distinct t, falling; [T], [T]."""
+    """Weight of true and false positives at scores >= t, for each distinct t in falling order; [T], [T]."""
     _, inverse = np.unique(-s, return_inverse=True)
     true, false = (np.bincount(inverse, weights=w * kind).cumsum() for kind in (out, 1 - out))
     return true, false
@@ -246,7 +263,11 @@ def aupr(scores: npt.ArrayLike, is_ood: npt.ArrayLike, weights: npt.ArrayLike | 
 
 
 def fpr_at_95_tpr(scores: npt.ArrayLike, is_ood: npt.ArrayLike) -> float:
-    """Share of in-distribution inputs flagged by the highest threshold that flags 95 % of the OOD inputs."""
+    """Share of in-distribution inputs flagged by the highest threshold that flags 95 % of the OOD inputs.
+
+    >>> fpr_at_95_tpr([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
+    0.5
+    """
     true, false = _rates(*_binary(scores, is_ood, None))
     first = np.searchsorted(true, 0.95 * true[-1] - 1e-9)  # counts are whole: the slack only absorbs rounding
     return float(false[first] / false[-1])
@@ -255,9 +276,16 @@ def fpr_at_95_tpr(scores: npt.ArrayLike, is_ood: npt.ArrayLike) -> float:
 # Selective prediction
 
 
+def _tied_mean(keys: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """Keys in rising order, and for each the mean of the values that share it; [N], [N]."""
+    unique, inverse, count = np.unique(keys, return_inverse=True, return_counts=True)
+    mean = np.bincount(inverse, weights=values) / count
+    return np.repeat(unique, count), np.repeat(mean, count)
+
+
 @dataclass(frozen=True)
 class RiskCoverage:
-    """Mean error of the answers kept when only the most certain share is answered."""
+    """Mean error of the most certain answers, by the share that is answered."""
 
     coverage: Floats  # 1/N, 2/N, ..., 1   [N]
     risk: Floats  # mean error of those    [N]
@@ -275,7 +303,11 @@ def risk_coverage(uncertainty: npt.ArrayLike, errors: npt.ArrayLike) -> RiskCove
 
 
 def aurc(uncertainty: npt.ArrayLike, errors: npt.ArrayLike) -> float:
-    """Area under the risk-coverage curve: the mean risk over the N coverages; lower is better."""
+    """Area under the risk-coverage curve, the mean risk over all N coverages; lower is better.
+
+    >>> aurc([0.1, 0.2, 0.9], [0, 0, 1])  # the wrong answer is the least certain one
+    0.1111111111111111
+    """
     return float(risk_coverage(uncertainty, errors).risk.mean())
 
 

@@ -20,7 +20,8 @@ from sgpa.data.graphs.molecules import read_molecules
 from sgpa.data.images.folder import image_folder
 from sgpa.data.texts.tables import read_texts
 from sgpa.data.texts.tokenized import MAX_TOKENS, encode, pad_id, train_tokenizer
-from sgpa.evaluation.evaluate import Results, Subject, evaluate
+from sgpa.evaluation.evaluate import evaluate
+from sgpa.evaluation.results import Results, Subject
 from sgpa.inference import readers
 from sgpa.inference.answers import Trained
 from sgpa.inference.readers import ImageReader, MoleculeReader, Reader, TextReader
@@ -240,7 +241,7 @@ def measure(task: Task, models: Mapping[str, Transformer], directory: Path, seed
     for method, model in models.items():
         subject = Subject(task.name, "kernel", method, seed)
         found = evaluate(model, subject, task.test)
-        found.draw(subject, "training", "", history(directory / method / "log.jsonl"))
+        found.add_curve(subject, "training", "", history(directory / method / "log.jsonl"))
         results.records += found.records
         results.curves += found.curves
     return results

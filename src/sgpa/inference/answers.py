@@ -14,7 +14,6 @@ from sgpa.core.errors import InputError
 from sgpa.core.files import write_text
 from sgpa.core.types import Classification, Predictor, Regression
 from sgpa.inference.readers import Reader, Rows
-from sgpa.methods import with_samples
 
 Answer = dict[str, Any]
 
@@ -37,7 +36,7 @@ class Trained:
 
         The threshold stays the one that the run's own number of samples was given.
         """
-        return replace(self, predictor=with_samples(self.predictor, samples))
+        return replace(self, predictor=self.predictor.with_samples(samples))
 
     def answers(self, rows: Rows) -> list[Answer]:
         """What the model says about every row.

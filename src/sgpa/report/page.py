@@ -15,23 +15,23 @@ from sgpa.report.figures.svg import Inlined, inline
 from sgpa.report.merge import check, timings
 from sgpa.report.names import Task, key_order, task_name, task_of
 from sgpa.report.provenance import command, facts, recipe
+from sgpa.report.ranking import rank_table
 from sgpa.report.render import Grid, to_html, to_markdown
-from sgpa.report.sections import inside, sections
+from sgpa.report.sections import cost_and_training, predictions
 from sgpa.report.sections.blocks import Material, Plot, Section, Titled
 from sgpa.report.sections.findings import Finding, findings, standing, verdict
 from sgpa.report.sections.glossary import glossary
 from sgpa.report.sections.overview import best_where, overall
-from sgpa.report.sections.ranking import rank_table
 from sgpa.report.tables import Table, aggregate, tasks
 
 SECTIONS = (
-    sections.results,
-    sections.calibration,
-    sections.robustness,
-    sections.detection,
-    inside.examples,
-    inside.cost,
-    inside.training,
+    predictions.results,
+    predictions.calibration,
+    predictions.robustness,
+    predictions.detection,
+    cost_and_training.examples,
+    cost_and_training.cost,
+    cost_and_training.training,
 )
 
 
@@ -46,16 +46,22 @@ class Part:
     findings: list[Finding] = field(default_factory=list)
 
 
-def write_report(results: Mapping[str, Any], directory: Path) -> Path:
-    """Write the report under `directory` and return the path of the page.
+def write_report(results: Mapping[str, Any], directory: Path, *, pdf: bool = True) -> Path:
+    """Write the report of saved results. No model or data set is loaded.
 
-    `results` is the content of a run's results.json (schema 1), or several of them merged by `merge`.
-    Nothing is loaded but these numbers. Beside report.html lie report.md, results.csv (one line per
-    number), tables/ (Markdown, in the paper's form) and figures/ (SVG and PDF).
+    Args:
+        results: the content of a run's results.json (schema 1), or several of them joined by `merge`.
+        directory: where to write report.html (self-contained), report.md, results.csv (one line per number),
+            tables/ (Markdown, in the form of the paper's tables) and figures/ (SVG).
+        pdf: also write every figure as PDF.
 
-    >>> results = json.loads(Path("runs/demo/results.json").read_text())  # doctest: +SKIP
-    >>> write_report(results, Path("runs/demo"))  # doctest: +SKIP
-    PosixPath('runs/demo/report.html')
+    Returns:
+        The path of report.html.
+
+    Example:
+        >>> results = json.loads(Path("runs/demo/results.json").read_text())  # doctest: +SKIP
+        >>> write_report(results, Path("runs/demo"))  # doctest: +SKIP
+        PosixPath('runs/demo/report.html')
     """
     check(results)
     materials = _materials(results)
@@ -64,7 +70,7 @@ def write_report(results: Mapping[str, Any], directory: Path) -> Path:
         (directory / folder).mkdir(parents=True, exist_ok=True)
     figures = {}
     for name, plot in _plots(parts):
-        svg, _ = save(plot.figure, directory / "figures" / name)
+        svg = save(plot.figure, directory / "figures" / name, pdf=pdf)
         figures[name] = (svg.read_text("utf-8"), plot.spoken)
     for material in materials:
         for file, text in markdown_tables(material).items():
@@ -78,7 +84,7 @@ def write_report(results: Mapping[str, Any], directory: Path) -> Path:
 
 def _materials(results: Mapping[str, Any]) -> list[Material]:
     records, curves = results["records"], results.get("curves") or []
-    costs = inside.cost_records(timings(results))
+    costs = cost_and_training.cost_records(timings(results))
     found = tasks(records)
     style = looks(key_order((r["attention"] or "", r["method"]) for r in (*records, *costs)))
     return [

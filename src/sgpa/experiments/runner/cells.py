@@ -14,7 +14,7 @@ from sgpa.core.errors import CheckpointError
 from sgpa.core.files import load_exactly, read_json, read_tensors, write_json, write_tensors
 from sgpa.core.types import Predictor
 from sgpa.data import fetch
-from sgpa.evaluation.evaluate import Subject
+from sgpa.evaluation.results import Subject
 from sgpa.experiments.recipes import plan
 from sgpa.experiments.runner.partial_results import Parts
 from sgpa.experiments.runner.run_folder import RunFolder
@@ -140,7 +140,7 @@ def prepare(place: RunFolder, plan: Plan, seed: int) -> CalibratedMethod:
 def _pooled(file: Path, plan: Plan, predictors: Sequence[Predictor], task: Task) -> Tensors:
     """What the predictors need to predict together, found once."""
     if not file.exists():
-        if found := plan.method.pool(predictors, task.splits.validation):
+        if found := plan.method.calibrate_ensemble(predictors, task.splits.validation):
             write_tensors(file, found)
         return found
     return read_tensors(file)[0]
@@ -210,7 +210,7 @@ def assess(
     results = examine(_fast(ready), ready.subject, ready.task, how, tell, keep)
     if plan.method.trains is plan.method:  # others would show the training of the method they wrap again
         log = place.folder(plan, plan.stages[-1], seed) / "log.jsonl"
-        results.draw(ready.subject, "training", "", history(log, f"validation{plan.suffix}"))
+        results.add_curve(ready.subject, "training", "", history(log, f"validation{plan.suffix}"))
     provenance.record(folder)
     write_json(folder / "timings.json", costs)
     write_json(

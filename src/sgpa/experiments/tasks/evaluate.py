@@ -11,7 +11,8 @@ from sgpa.core.errors import check_fields
 from sgpa.core.types import Classification, Predictor
 from sgpa.data import Dataset
 from sgpa.data.corruptions import NAMES, SEVERITIES, TYPES
-from sgpa.evaluation.evaluate import Keep, Outside, Results, Subject, at_once, evaluate
+from sgpa.evaluation.evaluate import evaluate
+from sgpa.evaluation.results import OodSet, ResultCache, Results, Subject, no_cache
 from sgpa.evaluation.robustness import evaluate_corruptions
 from sgpa.experiments.tasks.base import Example, Task
 
@@ -57,7 +58,7 @@ def examine(
     task: Task,
     how: EvaluationConfig | None = None,
     tell: Tell = lambda *_: None,
-    keep: Keep = at_once,
+    keep: ResultCache = no_cache,
 ) -> Results:
     """In-distribution, robustness and detection, as the paper has them; `keep` may know parts of it."""
     how = how or EvaluationConfig()
@@ -67,7 +68,7 @@ def examine(
     def uncorrupted() -> Results:
         foreign = {name: _some(make(), how.ood_rows) for name, make in task.outside.items()}
         shifts = {name: _first(make, how.rows) for name, make in task.shifts.items()}
-        return evaluate(predictor, subject, test, shifts=shifts, outside=foreign)
+        return evaluate(predictor, subject, test, shifts=shifts, ood=foreign)
 
     kept = keep("uncorrupted", uncorrupted)
     results = Results([*kept.records], [*kept.curves])
@@ -82,13 +83,13 @@ def examine(
             types=how.corruptions,
             severities=how.severities,
             ready_made=task.corrupted(),
-            tell=tell,
-            keep=keep,
+            on_progress=tell,
+            cache=keep,
         )
         results.records += found.records
         results.curves += found.curves
     if task.examples is not None and subject.seed == 0:
-        results.draw(subject, "examples", "", answers(predictor, task.examples()))
+        results.add_curve(subject, "examples", "", answers(predictor, task.examples()))
     tell("done", 1, 1)
     return results
 
@@ -113,7 +114,7 @@ def _first(make: Callable[[], Dataset], rows: int | None) -> Callable[[], Datase
     return lambda: make()[:rows]
 
 
-def _some(foreign: Outside, rows: int | None) -> Outside:
+def _some(foreign: OodSet, rows: int | None) -> OodSet:
     if rows is None or rows >= len(foreign.inputs):
         return foreign
     reference_size = foreign.reference_size or len(foreign.inputs)

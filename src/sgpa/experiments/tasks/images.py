@@ -11,7 +11,7 @@ from sgpa.data import Dataset
 from sgpa.data.corruptions import ready
 from sgpa.data.images import digits
 from sgpa.data.images.cifar import OUTSIDE, PAPER_OUTSIDE_ROWS, SIZE, cifar, outside
-from sgpa.evaluation.evaluate import Outside
+from sgpa.evaluation.results import OodSet
 from sgpa.experiments.tasks.base import Example, Task
 from sgpa.inference.readers import ImageReader
 
@@ -48,7 +48,7 @@ class DigitsConfig:
             for name, shift in digits.SHIFTS.items()
             for strength in digits.STRENGTHS
         }
-        foreign = {"photo-patches": lambda: Outside(digits.photo_patches())}
+        foreign = {"photo-patches": lambda: OodSet(digits.photo_patches())}
         names = tuple(str(digit) for digit in range(10))
         examples = partial(_examples, splits.test)
         return Task(
@@ -120,7 +120,7 @@ class CifarConfig:
         return Task(splits, class_names=names, reader=reader, outside=foreign, corrupted=corrupted)
 
 
-def _foreign(name: str, data_dir: Path | None) -> Outside:
+def _foreign(name: str, data_dir: Path | None) -> OodSet:
     images: Tensor = outside(name, data_dir)
     rows = PAPER_OUTSIDE_ROWS[name]
-    return Outside(images, None if len(images) == rows else rows)
+    return OodSet(images, None if len(images) == rows else rows)

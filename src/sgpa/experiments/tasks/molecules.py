@@ -6,7 +6,7 @@ from pathlib import Path
 from sgpa.core.errors import check_fields
 from sgpa.data.graphs.batch import zinc, zinc_complement
 from sgpa.data.graphs.identifiers import IDENTIFIERS
-from sgpa.evaluation.evaluate import Outside
+from sgpa.evaluation.results import OodSet
 from sgpa.experiments.tasks.base import Task
 from sgpa.inference.readers import MoleculeReader
 
@@ -41,11 +41,11 @@ class ZincConfig:
         del seed
         found = zinc(data_dir=data_dir, identifiers=self.identifiers, width=self.width)
 
-        def complements() -> Outside:
+        def complements() -> OodSet:
             graphs = zinc_complement(
                 data_dir=data_dir, identifiers=self.identifiers, width=self.width, edge_type=self.bond
             )
-            return Outside(graphs)
+            return OodSet(graphs)
 
         names = found.vocabulary
         reader = MoleculeReader(

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import matplotlib as mpl
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -181,12 +183,16 @@ def legend(figure: Figure, axes: Iterable[Any]) -> None:
 
 
 @styled
-def save(figure: Figure, path: Path) -> tuple[Path, Path]:
-    """Write `path` as .svg and .pdf; the files hold no date, so equal figures are equal files."""
-    svg, pdf = path.with_suffix(".svg"), path.with_suffix(".pdf")
+def save(figure: Figure, path: Path, *, pdf: bool = True) -> Path:
+    """Write `path`.svg, and `path`.pdf if asked for; returns the first. Equal figures give equal files.
+
+    `Figure.savefig` would draw every figure twice, once for a layout that is already known.
+    """
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
-        figure.set_layout_engine("none")  # places are found once: for many panels it takes seconds
-    figure.savefig(svg, format="svg", metadata={"Date": None})
-    figure.savefig(pdf, format="pdf", metadata={"CreationDate": None})
-    return svg, pdf
+        figure.set_layout_engine("none")  # the layout of many panels takes seconds: compute it once
+    svg = path.with_suffix(".svg")
+    FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
+    if pdf:
+        FigureCanvasPdf(figure).print_pdf(path.with_suffix(".pdf"), metadata={"CreationDate": None})
+    return svg
