@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from sgpa.core.names import METHOD_NAMES
 
-Key = tuple[str, str]  # attention, method: what one row of a table and one line of a figure stand for
+Key = tuple[str, str]  # attention, method: one row of a table and one line of a figure
 Task = tuple[str, str]  # data set, augmentation; no augmentation is the empty text
 
 CLEAN, ROBUSTNESS, DETECTION = "in-distribution", "robustness", "ood-detection"  # evaluations
 
 ATTENTION = {"sdp": "dot-product", "kernel": "kernel"}
-ENOUGH_TO_SPLIT = 3  # rows of each attention from which figures show the two kinds apart
+ENOUGH_TO_SPLIT = 3  # rows of each attention from which figures separate the two kinds
 
 TASKS = {
     "digits": "Handwritten digits",
@@ -95,12 +95,12 @@ def metric_order(identifiers: Iterable[str]) -> list[str]:
 
 
 def base(method: str) -> str:
-    """What a method is a variant of: 'sgpa:standard' -> 'sgpa'; others are their own."""
+    """The method without its variant: 'sgpa:standard' -> 'sgpa'."""
     return method.partition(":")[0]
 
 
 def method_name(method: str) -> str:
-    """Its name in tables; an unknown one keeps its id.
+    """The name in tables; an unknown method keeps its id.
 
     >>> method_name("sgpa"), method_name("sgpa:standard")
     ('SGPA', 'SGPA (standard)')
@@ -148,7 +148,7 @@ def labels(keys: Iterable[Key]) -> dict[Key, str]:
 
 
 def by_attention(keys: Iterable[Key]) -> dict[str, list[Key]]:
-    """Rows by attention where every kind has enough to be shown apart; else all rows, under no name.
+    """Rows by attention if every kind has enough rows to be shown separately, otherwise all under "".
 
     >>> by_attention([("kernel", "mle"), ("kernel", "sgpa"), ("sdp", "mle")])
     {'': [('sdp', 'mle'), ('kernel', 'mle'), ('kernel', 'sgpa')]}
@@ -162,7 +162,7 @@ def by_attention(keys: Iterable[Key]) -> dict[str, list[Key]]:
 
 
 def attention_name(attention: str) -> str:
-    """An attention in words, as the title of a group of rows or panels."""
+    """An attention in words, for titles."""
     return f"{ATTENTION.get(attention, attention)} attention" if attention else ""
 
 
@@ -220,5 +220,5 @@ def listed(words: Sequence[str]) -> str:
 
 
 def sentence_case(text: str) -> str:
-    """The text with its first letter raised, the rest untouched."""
+    """The text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
