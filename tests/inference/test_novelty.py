@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from support.small_models import ATTENTIONS, INPUTS, TOKENS, small, texts
 
 from sgpa.core.errors import InputError
 from sgpa.inference.novelty import ClassDistances, Novelty
 from sgpa.models import Transformer
 from sgpa.models.pooled_features import PooledFeatures, pooled_features
+from support.small_models import ATTENTIONS, INPUTS, TOKENS, small, texts
 
 
 def rows(n, seed=0, shift=0.0, labels=None):
