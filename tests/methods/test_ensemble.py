@@ -30,7 +30,7 @@ VALUES = replace(CONFIG, outputs=1, likelihood="laplace")
 
 
 class Fixed:
-    """Predicts the same whatever it sees."""
+    """Returns the same prediction for any input."""
 
     def __init__(self, prediction):
         self.prediction = prediction
@@ -88,7 +88,7 @@ def test_disagreement_within_and_between_members_adds_up():
     assert torch.allclose(same.mutual_information, members[0].mutual_information, atol=1e-6)
 
 
-def test_the_mixture_of_values_is_that_of_all_samples_with_their_own_scales():
+def test_the_mixture_of_values_keeps_the_scale_of_every_sample():
     members = [values(scale=b) for b in (0.2, 1.0, 3.0)]
     found = EnsemblePredictor(tuple(map(Fixed, members))).predict(images())
     y = torch.randn(6)
@@ -114,7 +114,7 @@ def test_ensembles_of_ensembles_keep_every_scale():
 
 
 @pytest.mark.parametrize("method", [deep_ensemble(size=3), sgpa_ensemble(SGPA, size=3)])
-def test_models_of_numbers_are_mixed(method):
+def test_regression_models_are_mixed(method):
     made = models(method, VALUES)
     for i, model in enumerate(made):
         torch.nn.init.constant_(model.likelihood.log_b, float(i))
@@ -125,7 +125,7 @@ def test_models_of_numbers_are_mixed(method):
     assert (found.model_variance > 0).all()
 
 
-def test_members_are_trained_by_the_base_and_their_seeds_never_meet():
+def test_members_are_trained_by_the_base_with_distinct_seeds():
     method = deep_ensemble(size=2)
     assert method.trains == Mle()
     assert method.member_seeds(3) == (6, 7)
@@ -139,7 +139,7 @@ def test_members_are_trained_by_the_base_and_their_seeds_never_meet():
     assert (found.label == y).float().mean() > 0.8
 
 
-def test_every_member_is_calibrated_as_its_base_is():
+def test_every_member_is_calibrated_by_the_base():
     base = Sngp(head=RandomFeatureConfig(features=16))
     method = Ensemble(base=base, size=2, id="sngpe")
     data = Dataset(images(9), torch.arange(9) % 3)
@@ -152,7 +152,7 @@ def test_every_member_is_calibrated_as_its_base_is():
     assert deep_ensemble().regression
 
 
-def test_the_average_of_calibrated_members_gets_a_temperature():
+def test_the_fitted_temperature_calibrates_the_average():
     torch.manual_seed(0)
     truth = 2 * torch.randn(4000, 4, dtype=torch.float64)  # labels come from these logits
     y = torch.distributions.Categorical(logits=truth).sample()
@@ -230,7 +230,7 @@ def test_names_and_sizes():
         deep_ensemble(size=0)
 
 
-def test_members_that_do_not_fit_together_are_refused():
+def test_members_that_do_not_match_raise():
     with pytest.raises(InputError, match="needs as many members, not 0"):
         deep_ensemble().combine([])
     with pytest.raises(InputError, match="at least one member"):
@@ -244,7 +244,7 @@ def test_members_that_do_not_fit_together_are_refused():
             EnsemblePredictor((Fixed(first), Fixed(second))).predict(images())
 
 
-def test_scales_that_do_not_fit_their_samples_are_refused():
+def test_scales_that_do_not_match_the_samples_raise():
     with pytest.raises(InputError, match=r"scale has shape \(2,\).*\[3, 1\]"):
         metrics.laplace_mixture_nll(np.zeros((3, 2)), [1.0, 1.0], [0.0, 0.0])
     with pytest.raises(InputError, match=r"scale=-1.0; the Laplace scale must be positive"):
