@@ -3,6 +3,7 @@
 import copy
 import io
 import re
+import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from sgpa.report.sections.findings import findings, verdict
 from sgpa.report.sections.warnings import warnings
 from support.browser import CHROMIUM, Browser
 from support.fake_results import record, synthetic
+from support.paths import ROOT
 
 
 class Page(HTMLParser):
@@ -378,6 +380,16 @@ def test_warnings_are_shown_on_the_page(tmp_path: Path) -> None:
 
 def test_sparse_bins_are_marked(report: Path) -> None:
     assert "Grey crosses: bins of fewer than 20 answers." in report.read_text("utf-8")
+
+
+def test_every_file_of_the_report_is_in_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    patterns = project["tool"]["setuptools"]["package-data"]["sgpa"]
+    package = ROOT / "src" / "sgpa"
+    files = [path.relative_to(package) for path in (package / "report").rglob("*") if path.is_file()]
+    data = [file for file in files if file.suffix not in (".py", ".pyc")]
+    assert {"page.html.j2", "look.html.j2", "paper_results.csv"} <= {file.name for file in data}
+    assert [file for file in data if not any(file.match(pattern) for pattern in patterns)] == []
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from sgpa.evaluation.metrics import MCE_ANSWERS
-from sgpa.report.figures.bars import metric_bars
+from sgpa.report.figures.bars import CHANCE, metric_bars
 from sgpa.report.figures.curves import mean_risk, pool_histogram, pool_reliability, select
 from sgpa.report.figures.heatmap import type_heatmap
 from sgpa.report.figures.lines import Panel, line_figure, strength_panels
@@ -75,6 +75,7 @@ def results(material: Material) -> Section:
         clean = _for_bars(clean)
         spoken = f"Bars of {', '.join(metric(c.metric).name for c in clean.columns)} for {among(clean.rows)}."
         caption = "Clean test set. Whiskers: one standard error. Arrows: the better direction."
+        caption += " Dotted line: chance level." if any(c.metric in CHANCE for c in clean.columns) else ""
         section.plots.append(Plot("metrics", metric_bars(clean, material.style), caption, spoken))
     return section
 
