@@ -14,11 +14,11 @@ from tools.readme_tables import RESULTS, beside_paper
 
 HEAD = """# Results
 
-Every number on this page comes from a run of this code. Each folder has the report, the recipe and the hardware
-of a run. [results.csv](results.csv) has all numbers, one per line, with seed and run; results for single types
-of corruption are in the `results.csv` of a folder. Tables show the mean over seeds ± one standard error, and in
-brackets the paper's value. The command above a table reproduces it; add `--methods` for one row, `--seeds 1` for
-one seed.
+Every number on this page comes from a run of this code. Each folder has the report, the recipe and the
+hardware of a run. [results.csv](results.csv) has all numbers, one per line, with seed and run; results for
+single types of corruption are in the `results.csv` of a folder. Tables show the mean over seeds ± one
+standard error, and in brackets the paper's value. The command above a table reproduces it; add `--methods`
+for one row, `--seeds 1` for one seed.
 
 [What reproduces and what does not](reproduction.md) discusses the results. [Speed](speed.md), [a full
 training](full-training.md) and [prediction without sampling](means.md) have their own pages.

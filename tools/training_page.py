@@ -118,8 +118,8 @@ def page(trainings: Sequence[Stage], run: dict[str, Any]) -> str:
         f"`sgpa train cifar10 --method sgpa --seed 0 --device cuda`: {epochs} epochs of the recipe. "
         f"Measured on {run['hardware']}, commit {run['commit']}, {run['date']}.",
         "",
-        "|  | epochs | seconds | seconds per epoch | first epoch, with compilation | validation NLL: kept, last |"
-        " accuracy: kept, last |",
+        "|  | epochs | seconds | seconds per epoch | first epoch, with compilation "
+        "| validation NLL: kept, last | accuracy: kept, last |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
     for training in trainings:
@@ -131,7 +131,10 @@ def page(trainings: Sequence[Stage], run: dict[str, Any]) -> str:
             f"{last['validation']['nll']:.3f} | {kept['validation']['accuracy']:.4f}, "
             f"{last['validation']['accuracy']:.4f} |"
         )
-    lines += ["", f"Both stages take {total / 60:.1f} minutes. `{NAME}.csv` has one line per epoch."]
+    lines += [
+        "",
+        f"Both stages take {total / 60:.1f} minutes. [{NAME}.csv]({NAME}.csv) has one line per epoch.",
+    ]
     return "\n".join([*lines, "", f"![Training and validation by epoch]({NAME}.svg)", ""])
 
 
