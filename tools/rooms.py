@@ -50,8 +50,9 @@ ABOUT = {
 PAGE_TEXT = """# The rooms of the package
 
 Where is what, and what may import what? `sgpa` has twelve top-level packages, called rooms. Imports point
-downwards only; rooms of one layer do not import each other. `lint-imports` checks the order (`pyproject.toml`),
-and [decision 1](../decisions/0001-layout.md) gives the reasons. `python -m tools.rooms --page` writes this page.
+downwards only; rooms of one layer do not import each other. `lint-imports` checks the order
+(`pyproject.toml`), and [decision 1](../decisions/0001-layout.md) gives the reasons. This page is written by
+`python -m tools.rooms --page`.
 
 An arrow means "imports". Imports that follow from other arrows are left out.
 
@@ -159,7 +160,7 @@ def reduced(tree: Tree) -> list[tuple[str, str]]:
 
 
 def drawing(tree: Tree) -> str:
-    """The import graph in Mermaid: one row per layer, an arrow from the importing room to the imported one."""
+    """The import graph in Mermaid: one row per layer, an arrow from importer to imported."""
     lines, count = ["```mermaid", "flowchart TB"], len(LAYERS)
     for number, rooms in enumerate(LAYERS):
         lines += [f"  subgraph layer{count - number}[ ]", "    direction LR"]
@@ -186,13 +187,7 @@ def totals(tree: Tree) -> list[str]:
 
 def comparison(before: Tree, after: Tree) -> str:
     """A table of the numbers of two trees."""
-    titles = (
-        "packages and modules at the top level",
-        "modules",
-        "lines",
-        "largest module",
-        "largest function",
-    )
+    titles = ("names at the top level", "modules", "lines", "largest module", "largest function")
     rows = zip(titles, totals(before), totals(after), strict=True)
     return "\n".join(["| | before | now |", "|---|--:|--:|", *(f"| {' | '.join(row)} |" for row in rows)])
 
@@ -216,7 +211,8 @@ def page(after: Tree, before: Tree) -> str:
 
 def to_json(tree: Tree) -> str:
     """The numbers of a tree as JSON."""
-    return json.dumps({name: asdict(room) for name, room in tree.items()}, indent=1) + "\n"
+    rooms = (f'"{name}": {json.dumps(asdict(room))}' for name, room in tree.items())
+    return "{\n" + ",\n".join(rooms) + "\n}\n"  # one room per line
 
 
 def from_json(text: str) -> Tree:
