@@ -106,7 +106,7 @@ def measure(tree: Path) -> Tree:
         name = file.relative_to(root).parts[0].removesuffix(".py")
         if not name.startswith("__"):  # sgpa/__init__.py and sgpa/__main__.py
             files.setdefault(name, []).append(file)
-    return {name: measure_room(name, found, root, set(files)) for name, found in sorted(files.items())}
+    return {name: measure_room(name, files[name], root, set(files)) for name in sorted(files)}
 
 
 def measure_room(name: str, files: list[Path], root: Path, rooms: set[str]) -> Room:

@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from benchmarks import round_robin
 from support.round_robin_jobs import RELEASED, make
 
@@ -54,6 +56,7 @@ def test_job_that_is_not_ready_in_time_is_left_out(monkeypatch):
     stop(workers)
 
 
+@pytest.mark.slow
 def test_jobs_run_in_their_own_processes_and_a_dead_process_is_reported():
     workers = run(["pid", "dies"], processes=2)
     assert workers["dies"].error == "its process died"
