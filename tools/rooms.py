@@ -163,7 +163,7 @@ def drawing(tree: Tree) -> str:
     """The import graph in Mermaid: one row per layer, an arrow from importer to imported."""
     lines, count = ["```mermaid", "flowchart TB"], len(LAYERS)
     for number, rooms in enumerate(LAYERS):
-        lines += [f"  subgraph layer{count - number}[ ]", "    direction LR"]
+        lines += [f'  subgraph layer{count - number}[" "]', "    direction LR"]
         lines += [f'    {room}["{room}<br>{tree[room].lines:,} lines"]' for room in rooms]
         lines.append("  end")
     lines += [f"  {upper} --> {lower}" for upper, lower in reduced(tree)]
