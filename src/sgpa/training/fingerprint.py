@@ -114,7 +114,7 @@ def digest(*tensors: Tensor) -> str:
     sha = hashlib.sha256()
     for x in tensors:
         sha.update(f"{x.dtype} {list(x.shape)} ".encode())
-        sha.update(memoryview(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()))
+        sha.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()[:16]
 
 

@@ -42,7 +42,7 @@ FIELDS = {  # by class, the fields of version 0.1
     "LinearHeadConfig": "",
     "RandomFeatureConfig": "features ridge",
 }
-REMOVED = {  # since version 0.1: the one value that can still be met
+REMOVED: dict[str, dict[str, Any]] = {  # since version 0.1: the one value that can still be met
     "SgpaConfig": {"paths": False},
     "MeanFieldConfig": {"estimator": "flipout"},
 }

@@ -8,13 +8,13 @@ import json
 import shutil
 
 import pytest
-from support.paths import ROOT
-from support.terminal import sgpa
 
 from sgpa.core.files import read_tensors
 from sgpa.experiments.recipes import plan
 from sgpa.experiments.runner import RunFolder, cells
 from sgpa.training.logs import read_log
+from support.paths import ROOT
+from support.terminal import sgpa
 
 OLD = ROOT / "tests" / "fixtures" / "v0.1"
 RUNS = {

@@ -7,6 +7,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+
+from sgpa.core.errors import NumericalError
+from sgpa.core.types import Loss
+from sgpa.gp import linalg
+from sgpa.methods import Mfvi, Mle, Sngp
+from sgpa.models import RandomFeatureConfig
+from sgpa.training.steps.captured import TOLERATED
 from support.compiled_runs import captured
 from support.training_runs import METHODS as ATTENTIONS
 from support.training_runs import (
@@ -24,13 +31,6 @@ from support.training_runs import (
     stop_at,
     trainer,
 )
-
-from sgpa.core.errors import NumericalError
-from sgpa.core.types import Loss
-from sgpa.gp import linalg
-from sgpa.methods import Mfvi, Mle, Sngp
-from sgpa.models import RandomFeatureConfig
-from sgpa.training.steps.captured import TOLERATED
 
 METHODS = {
     **{name: method for name, method in ATTENTIONS.items() if name != "joint"},
@@ -96,7 +96,10 @@ def test_an_unrecorded_step_that_fails_is_repeated_with_more_jitter(monkeypatch)
 def test_an_unrecorded_step_that_stays_not_finite_is_an_error():
     state, batch = run_state(Mle()), blob_batch(8, 1)
     batch.inputs[0] = float("nan")
-    with captured(state, Mle(), OPTIM, most=0) as step, pytest.raises(NumericalError, match="NaN or infinite"):
+    with (
+        captured(state, Mle(), OPTIM, most=0) as step,
+        pytest.raises(NumericalError, match="NaN or infinite"),
+    ):
         step.step(batch, step_info(0))
 
 

@@ -9,11 +9,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.compiled_runs import compiled as compiled_step
-from support.small_models import ATTENTIONS, GRAPHS, graphs, small
-from support.training_runs import CONFIG, METHODS, OPTIM, SGPA, Stop, assert_same_predictions
-from support.training_runs import assert_same_step, blob_batch, blobs, make_steps, plain_step
-from support.training_runs import run_state, step_info, stop_at, trainer
 
 from sgpa.core.inputs import Batch
 from sgpa.gp.fused import TRITON
@@ -22,6 +17,25 @@ from sgpa.models import RandomFeatureConfig, SgpaConfig
 from sgpa.training.optim import decayed
 from sgpa.training.steps import compiled
 from sgpa.training.steps.compiled import _adam, can_compile
+from support.compiled_runs import compiled as compiled_step
+from support.small_models import ATTENTIONS, GRAPHS, graphs, small
+from support.training_runs import (
+    CONFIG,
+    METHODS,
+    OPTIM,
+    SGPA,
+    Stop,
+    assert_same_predictions,
+    assert_same_step,
+    blob_batch,
+    blobs,
+    make_steps,
+    plain_step,
+    run_state,
+    step_info,
+    stop_at,
+    trainer,
+)
 
 COMPILED = ("kernel-mle", "sdp-mle", "sgpa", "cheng-boots", "two samples")
 DROPPING = replace(CONFIG, dropout=0.3)
@@ -54,7 +68,9 @@ def test_a_step_has_the_loss_and_the_gradient_of_the_plain_step(uncompiled, name
 
 @pytest.mark.parametrize("method", [Mle(), SGPA], ids=["mle", "sgpa"])
 def test_a_step_of_graphs_with_numbers_is_the_plain_step(uncompiled, method):
-    config = small(replace(GRAPHS, endpoint_types=True), ATTENTIONS["kernel"], outputs=1, likelihood="laplace")
+    config = small(
+        replace(GRAPHS, endpoint_types=True), ATTENTIONS["kernel"], outputs=1, likelihood="laplace"
+    )
     torch.manual_seed(0)
     batch, optim = Batch(graphs(), torch.tensor([9.0, 11.0])), replace(OPTIM, batch_size=2)
 
@@ -204,7 +220,10 @@ def test_which_models_are_compiled(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on the CPU")
 def test_torch_compile_takes_the_step():
-    config, optim = replace(CONFIG, depth=1, width=2, heads=1, dropout=0.0), replace(OPTIM, weight_decay=DECAY)
+    config, optim = (
+        replace(CONFIG, depth=1, width=2, heads=1, dropout=0.0),
+        replace(OPTIM, weight_decay=DECAY),
+    )
     expected, state = (run_state(Mle(), config, optim) for _ in range(2))
     others = make_steps(plain_step(expected, Mle(), optim), [blob_batch(8, 1)])
     step = compiled_step(state, Mle(), optim)
