@@ -27,7 +27,7 @@ from sgpa.methods import NOTHING, Calibration, Tensors
 from sgpa.models import Transformer, saving
 from sgpa.training.logs import history, in_words, read_log, seconds
 from sgpa.training.plan import Plan, Stage
-from sgpa.training.trainer import Trainer, train_together
+from sgpa.training.trainer import Trainer
 
 POOLED = "calibrated-together.safetensors"  # of what an ensemble found out about its average
 Announce = Callable[[str, int, int, str], None]  # work, done, total, what to show
@@ -40,11 +40,10 @@ def silent(*_: object) -> None:
 def train(
     place: RunFolder, plan: Plan, step: int, seeds: Sequence[int], announce: Announce = silent
 ) -> list[Transformer]:
-    """The `step`-th training of a plan for some seeds, side by side; finished ones are read from disk."""
-    trainers = [_trainer(place, plan, step, seed, announce) for seed in seeds]
+    """The `step`-th training of a plan for some seeds, one by one; finished ones are read from disk."""
     models = [place.folder(plan, plan.stages[step], seed) / "model" / "config.json" for seed in seeds]
     before = [seed for seed, model in zip(seeds, models, strict=True) if model.exists()]
-    found = train_together(trainers)
+    found = [_trainer(place, plan, step, seed, announce).fit() for seed in seeds]
     for seed in before:
         announce(label_of(plan, plan.stages[step], seed), 1, 1, "trained before")
     return found
@@ -61,17 +60,16 @@ def _trainer(place: RunFolder, plan: Plan, step: int, seed: int, announce: Annou
     announce(label, 0, 100 * epochs, "reading the data")
     task = place.task(seed)
     steps = -(-len(task.splits.train) // training.optim.batch_size)
-    warm = None
+    init_from = None
     if step:
         before = place.folder(plan, plan.stages[step - 1], seed) / "model"
-        warm = saving.load(before)[1]
+        init_from = saving.load(before)[1]
 
-    def epoch(line: dict[str, Any]) -> None:
-        speed = {"step_seconds": line["seconds"] / steps}
-        announce(label, 100 * line["epoch"], 100 * epochs, in_words(line | speed, epochs))
-
-    def tick(line: dict[str, Any]) -> None:
-        done = line["epoch"] - 1 + line["step"] / line["steps"]
+    def on_progress(line: dict[str, Any]) -> None:
+        if "step" in line:
+            done = line["epoch"] - 1 + line["step"] / line["steps"]
+        else:
+            done, line = line["epoch"], line | {"step_seconds": line["seconds"] / steps}
         announce(label, round(100 * done), 100 * epochs, in_words(line, epochs))
 
     announce(label, 0, 100 * epochs, "starting")
@@ -83,11 +81,10 @@ def _trainer(place: RunFolder, plan: Plan, step: int, seed: int, announce: Annou
         validation=task.splits.validation,
         seed=seed,
         directory=place.folder(plan, training, seed),
-        warm=warm,
-        also=training.also,
+        init_from=init_from,
+        extra_selectors=training.extra_selectors,
         device=place.device,
-        report=epoch,
-        tick=tick,
+        on_progress=on_progress,
     )
 
 
