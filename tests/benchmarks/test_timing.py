@@ -81,35 +81,32 @@ def test_naive_training_learns():
         assert (jobs.predict().argmax(-1) == y).float().mean() > 0.8
 
 
-def test_timed_steps_use_the_stepper_of_the_trainer(monkeypatch):
-    made = []
+def test_timed_steps_are_chosen_as_the_trainer_chooses_them(monkeypatch):
+    calls = []
 
     class Spy:
-        def __init__(self, members, method, optim, steps):
-            made.append((members, method, optim, steps))
+        def __init__(self, state, method, optim, steps):
+            calls.append((state.model, method, optim, steps))
 
         def __enter__(self):
             return self
 
         def __exit__(self, *_):
-            made.append("left")
+            calls.append("exit")
 
-        def step(self, batches, _):
-            made.append(len(batches[0]))
+        def step(self, batch, _):
+            calls.append(len(batch))
 
         def close(self):
-            made.append("closed")
+            calls.append("close")
 
-    assert timing.stepper is trainer.stepper
-    monkeypatch.setattr(timing, "stepper", Spy)
+    assert timing.choose_step is trainer.choose_step
+    monkeypatch.setattr(timing, "choose_step", Spy)
     optim = find("digits").optim
     model, batch = METHOD.build(CONFIG), Batch(torch.randn(6, 1, 8, 8), torch.arange(6) % 4)
     with timing.training_step(METHOD, model, optim, batch) as step:
         step()
-    (members, method, given, steps), *rest = made
-    assert members[0].model is model
-    assert (method, given, steps) == (METHOD, optim, optim.epochs * timing.ROWS // 6)
-    assert rest == [6, "left", "closed"]
+    assert calls == [(model, METHOD, optim, optim.epochs * timing.ROWS // 6), 6, "exit", "close"]
 
 
 def test_cpu_benchmark_writes_its_numbers(tmp_path, capsys):
