@@ -84,8 +84,8 @@ def test_steps_are_made_the_way_the_trainer_makes_them(monkeypatch):
     made = []
 
     class Spy:
-        def __init__(self, members, method, optim, steps):
-            made.append((members, method, optim, steps))
+        def __init__(self, state, method, optim, steps):
+            made.append((state, method, optim, steps))
 
         def __enter__(self):
             return self
@@ -93,20 +93,20 @@ def test_steps_are_made_the_way_the_trainer_makes_them(monkeypatch):
         def __exit__(self, *_):
             made.append("left")
 
-        def step(self, batches, _):
-            made.append(len(batches[0]))
+        def step(self, batch, _):
+            made.append(len(batch))
 
         def close(self):
             made.append("closed")
 
-    assert timing.stepper is trainer.stepper
-    monkeypatch.setattr(timing, "stepper", Spy)
+    assert timing.choose_step is trainer.choose_step
+    monkeypatch.setattr(timing, "choose_step", Spy)
     optim = find("digits").optim
     model, batch = METHOD.build(CONFIG), Batch(torch.randn(6, 1, 8, 8), torch.arange(6) % 4)
     with timing.training_step(METHOD, model, optim, batch) as step:
         step()
-    (members, method, given, steps), *rest = made
-    assert members[0].model is model
+    (state, method, given, steps), *rest = made
+    assert state.model is model
     assert (method, given, steps) == (METHOD, optim, optim.epochs * timing.ROWS // 6)
     assert rest == [6, "left", "closed"]
 
