@@ -12,8 +12,9 @@ from PIL import Image
 from sgpa.core.errors import CheckpointError, InputError
 from sgpa.core.types import Classification, Regression
 from sgpa.data.images import digits
+from sgpa.data.images.folder import files_below
 from sgpa.data.language_model.model import ElmoConfig, ElmoModel
-from sgpa.data.texts import tokenized
+from sgpa.data.texts import tokenizer
 from sgpa.experiments.recipes import plan, plans
 from sgpa.experiments.runner import RunFolder, benchmark, export, open_cell, open_trained, prepare, train
 from sgpa.inference import readers
@@ -102,7 +103,7 @@ def test_images_are_predicted_from_the_command_line(cells, photos, tmp_path):
     assert "trust" in shown.out
     with (tmp_path / "answers.csv").open(encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
-    assert [line["file"] for line in lines] == [str(p) for p in readers.files_below(photos)]
+    assert [line["file"] for line in lines] == [str(p) for p in files_below(photos)]
     assert {line["trust"] for line in lines} <= {"yes", "no"}
     printed = sgpa("predict", cell, photos / "1.png", photos / "0.png", "--json")
     answers = json.loads(printed.out)
@@ -158,9 +159,9 @@ def test_folders_that_are_no_finished_run(cells, photos, tmp_path):
 @pytest.mark.parametrize("name", ["cifar10", "imdb", "cola", "zinc"])
 def test_every_kind_of_recipe_reads_new_inputs(tmp_path, monkeypatch, name):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("sgpa.data.texts.tokenized.IMDB_SIZES", (24, 6, 10))
-    monkeypatch.setattr("sgpa.data.texts.words.COLA_TRAIN", 30)
-    monkeypatch.setattr("sgpa.data.texts.words.COLA_TEST", 10)
+    monkeypatch.setattr("sgpa.data.texts.imdb.IMDB_SIZES", (24, 6, 10))
+    monkeypatch.setattr("sgpa.data.texts.cola.COLA_TRAIN", 30)
+    monkeypatch.setattr("sgpa.data.texts.cola.COLA_TEST", 10)
     data = hub.write_all(tmp_path / "data")
     ElmoModel(ElmoConfig(filters=((1, 4),), width=4, cell=8)).save(tmp_path / "language-model")
     own = {
@@ -200,7 +201,7 @@ def test_images_are_read_as_the_models_know_them(photos, tmp_path):
 
 @pytest.fixture
 def tokenizer():
-    return tokenized.train_tokenizer(["a good film", "a bad film"], vocabulary=270)
+    return tokenizer.train_tokenizer(["a good film", "a bad film"], vocabulary=270)
 
 
 def test_readers_come_back_as_they_were(tmp_path, tokenizer, photos):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from sgpa.data.graphs.batch import Vocabulary
+from sgpa.data.graphs.vocabulary import Vocabulary
 
 WORDS = tuple("a the good bad film was is not very plot actor boring great we they saw slept".split())  # noqa: SIM905
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from sgpa.core.errors import CheckpointError, ConfigError, InputError
-from sgpa.data.language_model.model import ClippedLstm, ElmoConfig, ElmoModel, reversed_rows
+from sgpa.data.language_model.model import ElmoConfig, ElmoModel, reversed_rows
 from sgpa.data.language_model.next_word import NextWord
-from sgpa.data.language_model.published import load_official
+from sgpa.data.language_model.published import load_published
 from sgpa.data.language_model.training import (
     Corpus,
     LanguageProgress,
@@ -17,7 +17,7 @@ from sgpa.data.language_model.training import (
     predictions,
     train_language_model,
 )
-from sgpa.data.texts.words import CHARACTERS, characters
+from sgpa.data.texts.cola import CHARACTERS, characters
 
 TINY = ElmoConfig(filters=((1, 4), (2, 5), (3, 6)), character_width=4, max_characters=12, width=6, cell=8)
 TEXT = ["the cat sat on the mat.", "a dog ran to the cat.", "the dog sat.", "a cat ran on a mat."] * 12
@@ -376,7 +376,7 @@ def by_hand(arrays, words):
 
 def test_published_weights_give_the_published_computation(tmp_path):
     arrays = official_arrays()
-    model = load_official(*write_official(tmp_path, arrays))
+    model = load_published(*write_official(tmp_path, arrays))
     words = ["The", "naïve", "cat", "extraordinarily"]
     expected = by_hand(arrays, words)
     found = model.features([words, ["x"]])[0].numpy()
@@ -390,18 +390,18 @@ def test_published_files_that_do_not_fit_are_refused(tmp_path, monkeypatch):
     arrays = official_arrays()
     options, weights = write_official(tmp_path, {n: a for n, a in arrays.items() if n != "CNN/b_cnn_1"})
     with pytest.raises(CheckpointError, match="no array CNN/b_cnn_1"):
-        load_official(options, weights)
+        load_published(options, weights)
     options, weights = write_official(tmp_path, arrays | {"char_embed": np.zeros((5, 4), np.float32)})
     with pytest.raises(CheckpointError, match=r"char_embed gives shape \(5, 4\).*\(261, 4\)"):
-        load_official(options, weights)
+        load_published(options, weights)
     weights.write_bytes(b"not HDF5")
     with pytest.raises(CheckpointError, match="not a readable HDF5 file"):
-        load_official(options, weights)
+        load_published(options, weights)
     with pytest.raises(InputError, match="does not exist"):
-        load_official(options, tmp_path / "none.hdf5")
+        load_published(options, tmp_path / "none.hdf5")
     (tmp_path / "odd.json").write_text("{}")
     with pytest.raises(CheckpointError, match=r"not the options\.json"):
-        load_official(tmp_path / "odd.json", weights)
+        load_published(tmp_path / "odd.json", weights)
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(InputError, match="pip install h5py"):
-        load_official(options, weights)
+        load_published(options, weights)
