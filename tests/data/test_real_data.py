@@ -54,6 +54,7 @@ IMAGES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "split", "mean", "fewest", "most"), IMAGES)
 def test_image_means_and_class_counts(name, split, mean, fewest, most):
     need(name, split)
@@ -75,6 +76,7 @@ BINARY_MD5 = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "split"), BINARY_MD5)
 def test_order_labels_and_pixels_equal_the_published_files(name, split):
     need(name, split)
@@ -84,6 +86,7 @@ def test_order_labels_and_pixels_equal_the_published_files(name, split):
     assert hashlib.md5(np.concatenate([*bytes_before, pixels], 1).tobytes()).hexdigest() == expected
 
 
+@pytest.mark.slow
 def test_cifar10_is_cached_and_its_model_trains(monkeypatch):
     need("cifar10")
     cifar("cifar10", data_dir=DATA)
@@ -122,6 +125,7 @@ def test_zinc_labels_and_sizes(split):
     assert column("zinc", split, "num_nodes").mean() == pytest.approx(23.1, abs=0.2)
 
 
+@pytest.mark.slow
 def test_kept_cifar10_model_reproduces_the_results():
     need("cifar10", "test")
     images, labels = (part[:200] for part in load_images("cifar10", "test", DATA))
