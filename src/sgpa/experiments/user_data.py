@@ -19,7 +19,7 @@ from sgpa.data.graphs import batch
 from sgpa.data.graphs.molecules import read_molecules
 from sgpa.data.images.folder import image_folder
 from sgpa.data.texts.tables import read_texts
-from sgpa.data.texts.tokenized import MAX_TOKENS, encode, pad_id, train_tokenizer
+from sgpa.data.texts.tokenizer import MAX_TOKENS, encode, pad_id, train_tokenizer
 from sgpa.evaluation.evaluate import Results, Subject, evaluate
 from sgpa.inference import readers
 from sgpa.inference.answers import Trained

@@ -11,9 +11,8 @@ import torch
 from sgpa.core import provenance
 from sgpa.core.config import plain
 from sgpa.core.errors import CheckpointError
-from sgpa.core.files import load_exactly, read_json, read_tensors, write_json, write_tensors
+from sgpa.core.files import file_digest, load_exactly, read_json, read_tensors, write_json, write_tensors
 from sgpa.core.types import Predictor
-from sgpa.data import fetch
 from sgpa.evaluation.evaluate import Subject
 from sgpa.experiments.recipes import plan
 from sgpa.experiments.runner.partial_results import Parts
@@ -201,7 +200,7 @@ def assess(
     if again:
         file.unlink(missing_ok=True)
     models = [place.model_folder(plan, member) / saving.WEIGHTS for member in plan.members(seed)]
-    marks = [fetch.digest(model, "sha256") for model in models]
+    marks = [file_digest(model) for model in models]
     keep = Parts(file, {"models": marks, "evaluation": plain(how), "data": ready.task.fingerprint})
     costs = timings(ready)
     results = examine(_fast(ready), ready.subject, ready.task, how, tell, keep)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sgpa.core.errors import check_fields
-from sgpa.data.graphs.batch import zinc, zinc_complement
 from sgpa.data.graphs.identifiers import IDENTIFIERS
+from sgpa.data.graphs.zinc import zinc, zinc_complement
 from sgpa.evaluation.evaluate import Outside
 from sgpa.experiments.tasks.base import Task
 from sgpa.inference.readers import MoleculeReader

@@ -1,4 +1,4 @@
-"""Sentences as words, and words as characters: CoLA, and what a language model reads."""
+"""CoLA, sentences as words, and words as characters."""
 
 import re
 from collections import Counter
@@ -18,9 +18,9 @@ from sgpa.data.texts.tables import read_columns
 Sentence = Sequence[str]  # its words
 Features = Callable[[Sequence[Sentence]], Tensor]  # sentences -> [N, T, L, F]
 
-# a word as characters: its UTF-8 bytes between two marks, each id raised by one so that 0 is "no word"
+# a word as characters: its UTF-8 bytes between two marks; ids are raised by one, so that 0 is padding
 BEGIN_WORD, END_WORD, NO_CHARACTER = 258, 259, 260
-BEGIN_SENTENCE, END_SENTENCE = 256, 257  # take the place of the bytes
+BEGIN_SENTENCE, END_SENTENCE = 256, 257  # instead of bytes
 CHARACTERS = 262
 MARKS = {"<S>": BEGIN_SENTENCE, "</S>": END_SENTENCE}
 
@@ -33,15 +33,15 @@ TOKEN = re.compile(
     r"|``|''|\.{2,}|-{2,}|[^\w\s]"
 )
 COLA_COLUMNS = {"raw": "sentence", "tokenized": "tokenized"}
-WATCHED = 500
+WATCHED = 500  # training rows whose scores are logged
 BREAK = re.compile(r"<br\s*/?>")
 SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"')]))\s+")
 
 
 def characters(words: Sequence[str], max_characters: int = 50) -> Tensor:
-    """Character ids [N, max_characters] of words, in the numbering of the published ELMo models.
+    """Character ids [N, max_characters] of words, numbered as in the published ELMo models.
 
-    Words longer than `max_characters` - 2 bytes are cut. `<S>` and `</S>` are the ends of a sentence.
+    Words longer than `max_characters` - 2 bytes are cut. `<S>` and `</S>` mark the ends of a sentence.
     """
     rows = torch.full((len(words), max_characters), NO_CHARACTER, dtype=torch.int16)
     for row, word in zip(rows, words, strict=True):
@@ -52,7 +52,7 @@ def characters(words: Sequence[str], max_characters: int = 50) -> Tensor:
 
 
 def tokenized(text: str) -> list[str]:
-    """Words and marks in lower case, apart from each other, as CoLA's own tokens are.
+    """Words and punctuation marks in lower case, separated as in CoLA's own tokens.
 
     >>> tokenized("He didn't stay, Anne's dog did.")
     ['he', 'did', "n't", 'stay', ',', 'anne', "'s", 'dog', 'did', '.']
@@ -60,12 +60,12 @@ def tokenized(text: str) -> list[str]:
     return TOKEN.findall(text.lower().replace("’", "'"))
 
 
-# how a sentence becomes words
+# functions that split a sentence into words
 SPLIT: dict[str, Callable[[str], list[str]]] = {"raw": str.split, "tokenized": tokenized}
 
 
 def sentences(text: str, max_words: int = 60) -> list[list[str]]:
-    """The sentences of a text as lists of tokens; longer ones are cut in pieces.
+    """The sentences of a text as lists of tokens; longer ones are cut into pieces of `max_words`.
 
     >>> sentences("It rains.<br />I stay. ")
     [['it', 'rains', '.'], ['i', 'stay', '.']]
@@ -95,7 +95,7 @@ class WordVocabulary:
         cut = [row[:max_words] for row in rows]
         lengths = torch.tensor([len(row) for row in cut], dtype=torch.int64)
         if not len(lengths) or not lengths.all():
-            raise InputError("no sentence, or one without words; drop it or fill it in")
+            raise InputError("no sentence, or a sentence without words; remove it or fill it in")
         ids = torch.zeros(len(cut), int(lengths.max()), dtype=torch.int64)
         for i, row in enumerate(cut):
             ids[i, : len(row)] = torch.tensor([known.get(word, 1) for word in row])
@@ -118,7 +118,7 @@ class Sentences:
 
 @dataclass(frozen=True)
 class WordTask:
-    """Sentences to be classified, word by word. `ood` comes from other sources than the rest."""
+    """Sentences to classify, as words. `ood` has sentences of other sources."""
 
     train: Sentences
     validation: Sentences
@@ -129,19 +129,19 @@ class WordTask:
 
     @property
     def sentences(self) -> list[tuple[str, ...]]:
-        """All of them, as words."""
+        """All sentences of all parts."""
         parts = (self.train, self.validation, self.test, self.ood)
         return [row for part in parts for row in part.rows]
 
     @property
     def embedding(self) -> dict[str, int]:
-        """What a model must know of the words: `WordsConfig(**task.embedding, features=...)`."""
+        """The fields of a model's `WordsConfig`, apart from those of the features."""
         return {"vocabulary": len(self.vocabulary), "max_tokens": max(map(len, self.sentences))}
 
     def dataset(self, part: Sentences, features: Features | None = None) -> Dataset:
-        """Rows as word ids alone, or as `Words` with what a language model says of them.
+        """Rows as word ids, or as `Words` with a language model's features.
 
-        Features of 9,000 sentences fill gigabytes, so they are kept in half precision; models raise it.
+        Features of 9,000 sentences take gigabytes, so they are in half precision; models convert them.
         """
         ids, lengths = self.vocabulary.encode(part.rows)
         inputs: Inputs = ids if features is None else Words(ids, features(part.rows).half())
@@ -153,13 +153,25 @@ class WordTask:
 
 
 def cola(seed: int, *, holdout: int = 0, tokens: str = "raw", data_dir: Path | None = None) -> WordTask:
-    """CoLA (Warstadt et al. 2019): is this sentence acceptable English?
+    """CoLA (Warstadt et al. 2019): is a sentence acceptable English?
 
-    The 8,551 training and 527 in-domain development sentences are pooled and split 7,262 / 1,816 by `seed`;
-    the 516 out-of-domain development sentences are `ood` (12 of them also occur among the others).
-    The protocol keeps the last epoch and selects nothing, so by default `validation` is 500 of the training
-    rows: for watching, not for selection. `holdout` rows are taken out of training instead where something
-    is to be selected. `tokens` is "raw" (split at white space, cased) or "tokenized" (the corpus's own).
+    The 8,551 training and 527 in-domain development sentences are pooled and split 7,262 / 1,816 by `seed`.
+    The 516 out-of-domain development sentences are `ood` (12 of them also occur among the others). The
+    paper's protocol keeps the last epoch, so by default `validation` is 500 of the training rows, for logs
+    only.
+
+    Args:
+        seed: Random seed of the split.
+        holdout: Rows to take out of training for validation, where an epoch is to be selected.
+        tokens: "raw" (split at white space, cased) or "tokenized" (the corpus's own tokens).
+        data_dir: The folder that holds `cola/`; by default `$SGPA_DATA` and the cache.
+
+    Returns:
+        Sentences of every part and the vocabulary of the training sentences.
+
+    Example:
+        >>> task = cola(seed=0)  # doctest: +SKIP
+        >>> splits = task.splits()  # doctest: +SKIP
     """
     check_fields(
         "cola",
