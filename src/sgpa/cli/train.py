@@ -184,9 +184,9 @@ def train_recipe(
             bars.announce("calibrate", 1, 1)
 
         try:
-            for group in [members] if place.stacks else [(member,) for member in members]:
+            for member in members:
                 for step in range(len(row.stages)):
-                    train(place, row, step, group, bars.announce)
+                    train(place, row, step, (member,), bars.announce)
         except SgpaError:
             if is_new and not (out / "trainings").exists():
                 (out / "recipe.json").unlink(

@@ -13,7 +13,9 @@ from sgpa.evaluation.results import OodSet, ResultCache, Results, Subject, no_ca
 ENTROPY_BINS = 24
 RISK_POINTS = 101
 
-Outside, Keep, at_once = OodSet, ResultCache, no_cache  # former names, for callers that still use them
+Outside = OodSet  # former names, for callers that still use them
+Keep = ResultCache
+at_once = no_cache
 __all__ = [
     "Keep",
     "OodSet",

@@ -19,9 +19,8 @@ from sgpa.data.graphs import batch
 from sgpa.data.graphs.molecules import read_molecules
 from sgpa.data.images.folder import image_folder
 from sgpa.data.texts.tables import read_texts
-from sgpa.data.texts.tokenized import MAX_TOKENS, encode, pad_id, train_tokenizer
-from sgpa.evaluation.evaluate import evaluate
-from sgpa.evaluation.results import Results, Subject
+from sgpa.data.texts.tokenizer import MAX_TOKENS, encode, pad_id, train_tokenizer
+from sgpa.evaluation.evaluate import Results, Subject, evaluate
 from sgpa.inference import readers
 from sgpa.inference.answers import Trained
 from sgpa.inference.readers import ImageReader, MoleculeReader, Reader, TextReader
@@ -241,7 +240,7 @@ def measure(task: Task, models: Mapping[str, Transformer], directory: Path, seed
     for method, model in models.items():
         subject = Subject(task.name, "kernel", method, seed)
         found = evaluate(model, subject, task.test)
-        found.add_curve(subject, "training", "", history(directory / method / "log.jsonl"))
+        found.draw(subject, "training", "", history(directory / method / "log.jsonl"))
         results.records += found.records
         results.curves += found.curves
     return results

@@ -213,17 +213,18 @@ if __name__ == "__main__":
 def counted(monkeypatch):
     """What was trained and what was tested, by name."""
     trained, tested = [], []
-    train_together, examine = cells.train_together, cells.examine
+    fit, examine = cells.Trainer.fit, cells.examine
 
-    def train(trainers):
-        trained.extend(t.directory.name for t in trainers if t.finished() is None)
-        return train_together(trainers)
+    def train(trainer):
+        if trainer.finished() is None:
+            trained.append(trainer.directory.name)
+        return fit(trainer)
 
     def test(predictor, subject, *rest):
         tested.append(f"{subject.method}-{subject.seed}")
         return examine(predictor, subject, *rest)
 
-    monkeypatch.setattr(cells, "train_together", train)
+    monkeypatch.setattr(cells.Trainer, "fit", train)
     monkeypatch.setattr(cells, "examine", test)
     return trained, tested
 
@@ -254,34 +255,34 @@ def test_shared_trainings_are_done_once_and_finished_cells_never_again(tmp_path,
     assert (tmp_path / "results.json").read_bytes() == before
 
 
-def test_seeds_that_train_together_are_one_job(tmp_path):
+def test_every_seed_of_a_training_is_a_job(tmp_path):
     place = place_of(tmp_path)
     rows = plans(place.recipe, ("mle", "de", "sgpa"))
-    jobs = {job.name: job for job in jobs_of(place, rows, 3, together=True)}
+    jobs = {job.name: job for job in jobs_of(place, rows, 2)}
     assert [name for name in jobs if not name.startswith("test-")] == [
-        *("kernel-mle-0-to-2", "kernel-warm-0-to-2", "kernel-sgpa-0-to-2")
+        f"kernel-{name}-{seed}" for name in ("mle", "warm", "sgpa") for seed in (0, 1)
     ]
-    assert jobs["kernel-sgpa-0-to-2"].needs == ("kernel-warm-0-to-2",)
-    assert jobs["test-kernel-de-0"].needs == ("kernel-mle-0-to-2",)
+    assert jobs["kernel-sgpa-1"].needs == ("kernel-warm-1",)
+    assert jobs["test-kernel-de-0"].needs == ("kernel-mle-0", "kernel-mle-1")
     assert all(job.alone == name.startswith("test-") for name, job in jobs.items())
 
 
 def test_a_cell_that_fails_leaves_the_rest_of_the_benchmark_alone(tmp_path, monkeypatch):
     place, told = place_of(tmp_path), []
-    train_together = cells.train_together
+    fit = cells.Trainer.fit
 
-    def failing(trainers):
-        if "warm" in trainers[0].directory.name:
+    def failing(trainer):
+        if "warm" in trainer.directory.name:
             raise NumericalError("seed 0, step 3: nll is not finite")
-        return train_together(trainers)
+        return fit(trainer)
 
-    monkeypatch.setattr(cells, "train_together", failing)
+    monkeypatch.setattr(cells.Trainer, "fit", failing)
     rows = plans(place.recipe, ("mle", "sgpa"))
     outcome = benchmark(place, rows, seeds=1, tell=told.append)
     assert [f.job for f in outcome.failures] == ["kernel-warm-0", "kernel-sgpa-0", "test-kernel-sgpa-0"]
     assert told == ["kernel-warm-0 failed: seed 0, step 3: nll is not finite"]
     assert {record["method"] for record in outcome.results["records"]} == {"mle"}
-    monkeypatch.setattr(cells, "train_together", train_together)
+    monkeypatch.setattr(cells.Trainer, "fit", fit)
     assert len(benchmark(place, rows, seeds=1).failures) == 3
     outcome = benchmark(place, rows, seeds=1, retry=True)
     assert outcome.failures == []

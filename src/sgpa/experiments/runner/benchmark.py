@@ -35,7 +35,6 @@ def benchmark(
     *,
     seeds: int | None = None,
     workers: int = 1,
-    together: bool | None = None,
     retry: bool = False,
     announce: Announce = cells.silent,
     tell: Callable[[str], None] = lambda _: None,
@@ -47,15 +46,13 @@ def benchmark(
     """Train and test every plan for every seed, and write `results.json` and `timings.json`.
 
     `workers` processes share the work, or whatever `executor` says; those that torchrun started do every
-    training together. `together` trains all seeds of a training at once on stacked parameters; by default it
-    does so with images on a GPU.
+    training together.
     """
     process_group.begin(place.device)
-    together = place.stacks if together is None else together
     seeds = seeds or place.recipe.seeds
 
     def lead() -> Outcome:
-        jobs = jobs_of(_anywhere(place), plans, seeds, together)
+        jobs = jobs_of(_anywhere(place), plans, seeds)
         with executor or _executor(workers, announce) as running:
             running.ready(place.directory, place.device)
             failures = run_jobs(jobs, running, place.directory / "failed", retry=retry, tell=tell)
@@ -90,7 +87,7 @@ def grid(plans: Sequence[Plan], seeds: int, ensembles: int) -> list[tuple[Plan, 
     ]
 
 
-def jobs_of(place: RunFolder, plans: Sequence[Plan], seeds: int, together: bool) -> list[Job]:
+def jobs_of(place: RunFolder, plans: Sequence[Plan], seeds: int) -> list[Job]:
     """The trainings that unfinished cells need, each once, and the tests of those cells."""
     open_cells = [
         (plan, seed)
@@ -105,22 +102,21 @@ def jobs_of(place: RunFolder, plans: Sequence[Plan], seeds: int, together: bool)
     jobs: list[Job] = []
     named: dict[tuple[str, str, int], str] = {}  # the job that trains a model
     for name, (plan, step, members) in wanted.items():
-        for group in [members] if together else [[member] for member in members]:
-            label = f"{name}-{group[0]}" if len(group) == 1 else f"{name}-{min(group)}-to-{max(group)}"
-            before = plan.stages[step - 1].name if step else None
-            needs = {named[plan.attention, before, m] for m in group} if before else set()
-            named |= {(plan.attention, plan.stages[step].name, m): label for m in group}
-            jobs.append(Job(label, partial(_train, place, plan, step, tuple(group)), tuple(sorted(needs))))
+        for member in members:
+            label = f"{name}-{member}"
+            needs = (named[plan.attention, plan.stages[step - 1].name, member],) if step else ()
+            named[plan.attention, plan.stages[step].name, member] = label
+            jobs.append(Job(label, partial(_train, place, plan, step, member), needs))
     for plan, seed in open_cells:
         last = plan.stages[-1].name
-        needs = {named[plan.attention, last, member] for member in plan.members(seed)}
+        needed = {named[plan.attention, last, member] for member in plan.members(seed)}
         work = partial(cells.assess, place, plan, seed)
-        jobs.append(Job(f"test-{plan.name}-{seed}", work, tuple(sorted(needs)), alone=True))
+        jobs.append(Job(f"test-{plan.name}-{seed}", work, tuple(sorted(needed)), alone=True))
     return jobs
 
 
-def _train(place: RunFolder, plan: Plan, step: int, seeds: tuple[int, ...], announce: Announce) -> None:
-    cells.train(place, plan, step, seeds, announce)
+def _train(place: RunFolder, plan: Plan, step: int, seed: int, announce: Announce) -> None:
+    cells.train(place, plan, step, (seed,), announce)
 
 
 def collect(

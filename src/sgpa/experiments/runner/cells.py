@@ -11,10 +11,9 @@ import torch
 from sgpa.core import provenance
 from sgpa.core.config import plain
 from sgpa.core.errors import CheckpointError
-from sgpa.core.files import load_exactly, read_json, read_tensors, write_json, write_tensors
+from sgpa.core.files import file_digest, load_exactly, read_json, read_tensors, write_json, write_tensors
 from sgpa.core.types import Predictor
-from sgpa.data import fetch
-from sgpa.evaluation.results import Subject
+from sgpa.evaluation.evaluate import Subject
 from sgpa.experiments.recipes import plan
 from sgpa.experiments.runner.partial_results import Parts
 from sgpa.experiments.runner.run_folder import RunFolder
@@ -27,7 +26,7 @@ from sgpa.methods import NOTHING, Calibration, Tensors
 from sgpa.models import Transformer, saving
 from sgpa.training.logs import history, in_words, read_log, seconds
 from sgpa.training.plan import Plan, Stage
-from sgpa.training.trainer import Trainer, train_together
+from sgpa.training.trainer import Trainer
 
 POOLED = "calibrated-together.safetensors"  # of what an ensemble found out about its average
 Announce = Callable[[str, int, int, str], None]  # work, done, total, what to show
@@ -40,11 +39,10 @@ def silent(*_: object) -> None:
 def train(
     place: RunFolder, plan: Plan, step: int, seeds: Sequence[int], announce: Announce = silent
 ) -> list[Transformer]:
-    """The `step`-th training of a plan for some seeds, side by side; finished ones are read from disk."""
-    trainers = [_trainer(place, plan, step, seed, announce) for seed in seeds]
+    """The `step`-th training of a plan for some seeds, one by one; finished ones are read from disk."""
     models = [place.folder(plan, plan.stages[step], seed) / "model" / "config.json" for seed in seeds]
     before = [seed for seed, model in zip(seeds, models, strict=True) if model.exists()]
-    found = train_together(trainers)
+    found = [_trainer(place, plan, step, seed, announce).fit() for seed in seeds]
     for seed in before:
         announce(label_of(plan, plan.stages[step], seed), 1, 1, "trained before")
     return found
@@ -61,17 +59,16 @@ def _trainer(place: RunFolder, plan: Plan, step: int, seed: int, announce: Annou
     announce(label, 0, 100 * epochs, "reading the data")
     task = place.task(seed)
     steps = -(-len(task.splits.train) // training.optim.batch_size)
-    warm = None
+    init_from = None
     if step:
         before = place.folder(plan, plan.stages[step - 1], seed) / "model"
-        warm = saving.load(before)[1]
+        init_from = saving.load(before)[1]
 
-    def epoch(line: dict[str, Any]) -> None:
-        speed = {"step_seconds": line["seconds"] / steps}
-        announce(label, 100 * line["epoch"], 100 * epochs, in_words(line | speed, epochs))
-
-    def tick(line: dict[str, Any]) -> None:
-        done = line["epoch"] - 1 + line["step"] / line["steps"]
+    def on_progress(line: dict[str, Any]) -> None:
+        if "step" in line:
+            done = line["epoch"] - 1 + line["step"] / line["steps"]
+        else:
+            done, line = line["epoch"], line | {"step_seconds": line["seconds"] / steps}
         announce(label, round(100 * done), 100 * epochs, in_words(line, epochs))
 
     announce(label, 0, 100 * epochs, "starting")
@@ -83,11 +80,10 @@ def _trainer(place: RunFolder, plan: Plan, step: int, seed: int, announce: Annou
         validation=task.splits.validation,
         seed=seed,
         directory=place.folder(plan, training, seed),
-        warm=warm,
-        also=training.also,
+        init_from=init_from,
+        extra_selectors=training.extra_selectors,
         device=place.device,
-        report=epoch,
-        tick=tick,
+        on_progress=on_progress,
     )
 
 
@@ -204,7 +200,7 @@ def assess(
     if again:
         file.unlink(missing_ok=True)
     models = [place.model_folder(plan, member) / saving.WEIGHTS for member in plan.members(seed)]
-    marks = [fetch.digest(model, "sha256") for model in models]
+    marks = [file_digest(model) for model in models]
     keep = Parts(file, {"models": marks, "evaluation": plain(how), "data": ready.task.fingerprint})
     costs = timings(ready)
     results = examine(_fast(ready), ready.subject, ready.task, how, tell, keep)

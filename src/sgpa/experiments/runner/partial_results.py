@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sgpa.core.files import write_text
-from sgpa.evaluation.results import Results
+from sgpa.evaluation.evaluate import Results
 from sgpa.training.logs import append, read_log
 
 

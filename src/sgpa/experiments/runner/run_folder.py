@@ -13,7 +13,6 @@ from sgpa.experiments.recipes import Recipe, changed, find
 from sgpa.experiments.tasks import Task, TaskConfig
 from sgpa.models import ModelConfig
 from sgpa.training.plan import Plan, Stage
-from sgpa.training.steps.plain import one_length
 
 FREE = ("seeds", "methods", "ensembles")  # may change between calls: they only say how many cells there are
 
@@ -66,11 +65,6 @@ class RunFolder:
         if differing := [d for d in differences(before, values) if d[0] not in FREE]:
             shown = "; ".join(f"{path} is {old} there and {new} now" for path, old, new in differing[:3])
             raise CheckpointError(f"{self.directory}: {shown}; choose another folder, or the same settings")
-
-    @property
-    def stacks(self) -> bool:
-        """Whether seeds train together on stacked parameters: images on a GPU."""
-        return one_length(self.recipe.model) and self.device.startswith("cuda")
 
     def folder(self, plan: Plan, training: Stage, seed: int) -> Path:
         """Where a training is."""

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sgpa.core.inputs import Inputs
 from sgpa.data import Dataset, Splits
-from sgpa.data.corruptions.ready import CorruptedFiles
-from sgpa.evaluation.results import OodSet
+from sgpa.data.corruptions.on_disk import CorruptedFiles
+from sgpa.evaluation.evaluate import Outside
 from sgpa.inference.readers import Reader
 from sgpa.models.config.embedding import EmbeddingConfig
 
@@ -35,7 +35,7 @@ class Task:
     class_names: tuple[str, ...] = ()  # empty where numbers are predicted
     reader: Reader | None = None  # how its models read new inputs
     shifts: Mapping[str, Callable[[], Dataset]] = field(default_factory=dict)
-    outside: Mapping[str, Callable[[], OodSet]] = field(default_factory=dict)
+    outside: Mapping[str, Callable[[], Outside]] = field(default_factory=dict)
     examples: Callable[[], list[Example]] | None = None
     # where the test images are also to be corrupted in all of CIFAR-C's ways: what is ready-made of that
     corrupted: Callable[[], CorruptedFiles | None] | None = None

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sgpa.core.errors import check_fields
-from sgpa.data.graphs.batch import zinc, zinc_complement
 from sgpa.data.graphs.identifiers import IDENTIFIERS
-from sgpa.evaluation.results import OodSet
+from sgpa.data.graphs.zinc import zinc, zinc_complement
+from sgpa.evaluation.evaluate import Outside
 from sgpa.experiments.tasks.base import Task
 from sgpa.inference.readers import MoleculeReader
 
@@ -41,11 +41,11 @@ class ZincConfig:
         del seed
         found = zinc(data_dir=data_dir, identifiers=self.identifiers, width=self.width)
 
-        def complements() -> OodSet:
+        def complements() -> Outside:
             graphs = zinc_complement(
                 data_dir=data_dir, identifiers=self.identifiers, width=self.width, edge_type=self.bond
             )
-            return OodSet(graphs)
+            return Outside(graphs)
 
         names = found.vocabulary
         reader = MoleculeReader(

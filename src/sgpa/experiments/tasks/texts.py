@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sgpa.core.errors import InputError, check_fields
-from sgpa.data.language_model.features import kept_features, language_model_dir
+from sgpa.data.language_model.features import cached_features, language_model_dir
 from sgpa.data.language_model.model import ElmoModel
-from sgpa.data.texts.tokenized import imdb
-from sgpa.data.texts.words import COLA_TRAIN, SPLIT, Features, cola
+from sgpa.data.texts.cola import COLA_TRAIN, SPLIT, Features, cola
+from sgpa.data.texts.imdb import imdb
 from sgpa.experiments.tasks.base import Task
 from sgpa.inference.readers import TextReader, WordReader
 from sgpa.models import TokenConfig
@@ -61,7 +61,7 @@ class ColaConfig:
         """7,262 sentences to learn from, 1,816 of the same sources and 516 of others to be tested on."""
         found = cola(seed, holdout=self.holdout, tokens=self.tokens, data_dir=data_dir)
         model = self._model()
-        features: Features | None = None if model is None else kept_features(model, found.sentences)
+        features: Features | None = None if model is None else cached_features(model, found.sentences)
         splits, names = found.splits(features), found.class_names
         shifts = {"cola-ood": lambda: found.dataset(found.ood, features)}
         reader = WordReader(
