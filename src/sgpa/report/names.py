@@ -87,7 +87,7 @@ def metric(identifier: str) -> Metric:
 
 
 def metric_order(identifiers: Iterable[str]) -> list[str]:
-    """Distinct metric ids in the order they are shown; unknown ones last, as they came."""
+    """Distinct metric ids in the order they are shown; unknown ones last."""
     known = list(METRICS)
     return sorted(
         dict.fromkeys(identifiers), key=lambda name: known.index(name) if name in METRICS else len(known)

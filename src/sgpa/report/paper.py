@@ -40,7 +40,7 @@ Measured = tuple[Task, str, str, str, str, str]  # task, evaluation, shift, atte
 def published() -> dict[Measured, Published]:
     """All printed values by what they measure, without the ± of ensembles, which is printed as 0."""
     text = (files("sgpa") / "report" / "paper_results.csv").read_text(encoding="utf-8")
-    found = {}
+    values = {}
     for row in csv.DictReader(text.splitlines()):
         bare = not row["error"] or is_ensemble(row["method"])
         doubt = (row["dataset"], row["method"], row["metric"]) in DOUBTFUL
@@ -49,8 +49,8 @@ def published() -> dict[Measured, Published]:
         key = (task, row["evaluation"], row["shift"], row["attention"], row["method"], row["metric"])
         if row["method"] in FORMS:
             key = (task, CLEAN, "", "kernel", FORMS[row["method"]], row["metric"])
-        found[key] = cell
-    return found
+        values[key] = cell
+    return values
 
 
 def paper_shift(shift: str) -> str:
@@ -63,7 +63,7 @@ def paper_shift(shift: str) -> str:
 def beside(cells: Cells, task: Task) -> dict[CellKey, Published]:
     """The published value of every cell that has one."""
     columns = {column for _, column in cells}
-    found = {}
+    values = {}
     for (attention, method), column in cells:
         twins = (twin for twin, name in TWINS.items() if name == column.metric)
         if any(Column(column.evaluation, column.shift, twin) in columns for twin in twins):
@@ -71,5 +71,5 @@ def beside(cells: Cells, task: Task) -> dict[CellKey, Published]:
         name = TWINS.get(column.metric, column.metric)
         key = (task, column.evaluation, paper_shift(column.shift), attention, method, name)
         if key in published():
-            found[(attention, method), column] = published()[key]
-    return found
+            values[(attention, method), column] = published()[key]
+    return values

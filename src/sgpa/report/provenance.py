@@ -11,15 +11,15 @@ MOST_LINES = 12  # of commands: every cell of a benchmark may have its own
 
 def facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The recorded facts as (name, text); several values of a fact are joined."""
-    found = [(word, _texts(run.get(word.lower()))) for word in ("Date", "Commit", "Hardware")]
-    found.append(("Versions", _texts(run.get("versions"))))
+    rows = [(word, _texts(run.get(word.lower()))) for word in ("Date", "Commit", "Hardware")]
+    rows.append(("Versions", _texts(run.get("versions"))))
     seconds = (run.get("seconds") or {}).items()
     times = [f"{method_name(name)} {_duration(float(s))}" for name, s in seconds if s is not None]
-    found.append(("Time", times))
-    found.append(
+    rows.append(("Time", times))
+    rows.append(
         ("Data", [f"{name}: {_texts(mark)[0]}" for name, mark in (run.get("data") or {}).items() if mark])
     )
-    return [(name, "; ".join(texts)) for name, texts in found if texts]
+    return [(name, "; ".join(texts)) for name, texts in rows if texts]
 
 
 def command(run: Mapping[str, Any]) -> str:

@@ -49,18 +49,18 @@ def _stripped(svg: str) -> str:
 
 
 def _collect(letters: dict[str, str]) -> Callable[[re.Match[str]], str]:
-    def take(found: re.Match[str]) -> str:
-        name, outline = found.groups()
-        return "" if letters.setdefault(name, outline) == outline else found.group()
+    def take(match: re.Match[str]) -> str:
+        name, outline = match.groups()
+        return "" if letters.setdefault(name, outline) == outline else match.group()
 
     return take
 
 
 def _classed(styles: dict[str, str]) -> Callable[[re.Match[str]], str]:
-    def take(found: re.Match[str]) -> str:
-        rule = found[1]
+    def take(match: re.Match[str]) -> str:
+        rule = match[1]
         if "url(" in rule:  # refers to a pattern of its own figure
-            return found.group()
+            return match.group()
         return f' class="{styles.setdefault(rule, f"s{len(styles)}")}"'
 
     return take

@@ -27,7 +27,7 @@ def warnings(material: Material) -> list[str]:
 
 def _collapses(trained: Mapping[Key, Sequence[Curve]], names: Mapping[Key, str]) -> list[str]:
     """Methods with a layer whose KL ends near zero."""
-    found = []
+    sentences = []
     for key, curves in trained.items():
         parts = [history(curves, name, layers=True) for name in ("kl_g", "kl_a")]
         last = [line.mean[-1] for line in parts if line is not None]
@@ -35,11 +35,11 @@ def _collapses(trained: Mapping[Key, Sequence[Curve]], names: Mapping[Key, str])
         collapsed = [str(i + 1) for i, kl in enumerate(total) if kl < COLLAPSED]
         if collapsed and total.size and np.abs(_all_layers(curves)).max() > 0:
             layers = f"layer{'s' if len(collapsed) > 1 else ''} {listed(collapsed)}"
-            found.append(
+            sentences.append(
                 f"{names.get(key, key[1])}: the KL of {layers} ends below {COLLAPSED} nats. The posterior "
                 "has collapsed to the prior, and the uncertainty of the layer carries no information."
             )
-    return found
+    return sentences
 
 
 def _all_layers(curves: Sequence[Curve]) -> Any:
