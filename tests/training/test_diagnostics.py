@@ -1,3 +1,5 @@
+"""Diagnostics of the layers of a model."""
+
 import pytest
 import torch
 
@@ -18,12 +20,12 @@ def model(attention):
 
 
 def ids():
-    found = torch.randint(1, 9, (4, 6))
-    found[1, 3:] = 0
-    return found
+    rows = torch.randint(1, 9, (4, 6))
+    rows[1, 3:] = 0
+    return rows
 
 
-def test_a_collapsed_layer_is_seen():
+def test_a_collapsed_layer_has_no_kl_and_no_signal():
     m = model(SgpaConfig(num_global=3, init="prior"))
     with torch.no_grad():
         m.gp_layers[1].attention.W_v.weight.zero_()
@@ -36,11 +38,11 @@ def test_a_collapsed_layer_is_seen():
     assert collapsed.snr == pytest.approx(0, abs=1e-6)
 
 
-def test_off_diagonal_mass_is_what_goes_to_other_real_tokens():
+def test_off_diagonal_is_the_weight_on_other_real_tokens():
     m = model(KernelAttentionConfig())
     with torch.no_grad():
-        m.gp_layers[0].attention.kernel.log_lengthscale.fill_(-9.0)  # every token sees itself only
-        m.gp_layers[1].attention.kernel.log_lengthscale.fill_(9.0)  # every token sees all alike
+        m.gp_layers[0].attention.kernel.log_lengthscale.fill_(-9.0)  # every token attends to itself only
+        m.gp_layers[1].attention.kernel.log_lengthscale.fill_(9.0)  # every token attends to all equally
     texts = torch.tensor([[1, 2, 3, 4, 0, 0]])
     alone, even = diagnose(m, texts)
     assert alone.off_diagonal == pytest.approx(0, abs=1e-5)
@@ -55,7 +57,7 @@ def test_softmax_attention_has_no_kernel_to_report():
     assert 0 < layer.off_diagonal < 1
 
 
-def test_looking_changes_nothing():
+def test_diagnose_changes_nothing():
     m = model(SgpaConfig(num_global=3)).train()
     before = {k: v.clone() for k, v in m.state_dict().items()}
     diagnose(m, ids())
