@@ -22,7 +22,7 @@ from sgpa.models import (
     to_json,
 )
 from sgpa.models.embeddings.tokens import TokenEmbedding
-from sgpa.models.layer import NoDropout
+from sgpa.models.modes import NoDropout
 from sgpa.models.saving import warm_start
 from support.small_models import ATTENTIONS, GRAPHS, INPUTS, PATCHES, TOKENS, graphs, images, small, texts
 
@@ -278,9 +278,6 @@ def test_nothing_to_predict_and_no_samples_are_refused():
 def test_a_config_reports_all_bad_fields_at_once():
     with pytest.raises(ConfigError, match=r"depth=0.*width=9.*dropout=1.0.*pooling='max'"):
         small(depth=0, width=9, dropout=1.0, pooling="max")
-    for other in ({"joint": True}, {"form": "standard"}, {"kernel": KernelConfig(name="exponential")}):
-        with pytest.raises(ConfigError, match="paths=True"):
-            SgpaConfig(paths=True, **other)
     with pytest.raises(ConfigError, match="divisor of image_size=8"):
         PatchConfig(image_size=8, patch_size=3)
     with pytest.raises(ConfigError, match="ard-rbf, exponential"):

@@ -22,7 +22,6 @@ METHODS = {
     "cheng-boots": Sgpa(attention=SgpaConfig(form="cheng-boots", num_global=3)),
     "standard": Sgpa(attention=SgpaConfig(form="standard")),
     "joint": Sgpa(attention=SgpaConfig(num_global=3, joint=True)),
-    "paths": Sgpa(attention=SgpaConfig(num_global=3, paths=True)),
     "two samples": replace(SGPA, samples=2),
 }
 

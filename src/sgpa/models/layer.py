@@ -85,18 +85,3 @@ def features_of(layers: Sequence[Layer], points: Sequence[Tensor]) -> Tensor:
 def _stacked(modules: Sequence[nn.Module]) -> dict[str, Tensor]:
     each = [dict(module.named_parameters()) for module in modules]
     return {name: torch.stack([parameters[name] for parameters in each]) for name in each[0]}
-
-
-class NoDropout:
-    """Switch dropout off inside the block; the module's other modes stay as they are."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.active = [m for m in module.modules() if isinstance(m, Dropout) and m.training]
-
-    def __enter__(self) -> None:
-        for m in self.active:
-            m.training = False
-
-    def __exit__(self, *_: object) -> None:
-        for m in self.active:
-            m.training = True

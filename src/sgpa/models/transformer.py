@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sgpa.attention import DecoupledSgpa, GlobalState, global_states
 from sgpa.attention.base import mask_tokens
-from sgpa.attention.sampled import SampledAttention
+from sgpa.attention.kernel import KernelProjections
 from sgpa.core.errors import InputError
 from sgpa.core.files import load_exactly
 from sgpa.core.inputs import Inputs
@@ -24,9 +24,9 @@ from sgpa.models.embeddings.graphs import GraphEmbedding
 from sgpa.models.embeddings.patches import PatchEmbedding
 from sgpa.models.embeddings.tokens import TokenEmbedding
 from sgpa.models.embeddings.words import WordEmbedding
-from sgpa.models.layer import Layer, Mlp, NoDropout, features_of
+from sgpa.models.layer import Layer, Mlp, features_of
 from sgpa.models.linearised import output_moments
-from sgpa.models.modes import evaluating
+from sgpa.models.modes import NoDropout, evaluating
 
 States = tuple[GlobalState | None, ...]
 
@@ -175,9 +175,9 @@ class Transformer(nn.Module):
         return (scores.softmax(-1).unsqueeze(1) @ x).squeeze(1)
 
     def scale_initial_variance(self, share: float) -> None:
-        """Let every layer's noise begin with a share of its prior variance, its mean staying as it is."""
+        """Multiply the prior variance of every sampled layer by `share`; the means K_qa v_a stay."""
         for layer in self.gp_layers:
-            if isinstance(layer.attention, SampledAttention):
+            if layer.attention.stochastic and isinstance(layer.attention, KernelProjections):
                 layer.attention.scale_initial_variance(share)
 
     @torch.no_grad()
