@@ -1,4 +1,4 @@
-"""How a layer attends, as frozen data."""
+"""Configs of the attention layers."""
 
 from dataclasses import dataclass, field
 from typing import Any

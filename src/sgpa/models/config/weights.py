@@ -1,4 +1,4 @@
-"""What kind of linear maps a model is made of, and what kind of last layer, as frozen data."""
+"""Configs of a model's linear maps and of its last layer."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class PointConfig:
     """One number per weight."""
 
     def apply(self, model: nn.Module) -> None:
-        """Nothing to change."""
+        """Leave the model's linear maps as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
