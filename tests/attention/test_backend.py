@@ -176,8 +176,17 @@ def assert_same(plain, fused, rounding):
 @needs_triton
 @on_cpu
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("name", ["kernel attention", "sgpa", "position-aware sgpa", "cheng-boots"])
-@pytest.mark.parametrize("T", [7, 70])
+@pytest.mark.parametrize(
+    ("name", "T"),
+    [
+        ("kernel attention", 7),
+        ("kernel attention", 70),  # more than a tile
+        ("sgpa", 7),
+        ("sgpa", 70),
+        ("position-aware sgpa", 7),
+        ("cheng-boots", 70),
+    ],
+)
 def test_a_layer_on_its_fast_path_equals_the_plain_layer(forced, kernel, name, T):
     layer, x = layers(KERNELS[kernel])[name], 0.5 * torch.randn(2, T, 12)
     padding = torch.zeros(2, T, dtype=torch.bool)

@@ -35,6 +35,7 @@ from sgpa.attention import (
     global_states,
 )
 from sgpa.attention.base import mask_tokens
+from sgpa.core.errors import InputError
 from sgpa.gp.kernels import ArdRbfKernel
 from sgpa.gp.linalg import JITTERS, cholesky
 
@@ -221,6 +222,15 @@ def test_a_given_state_and_the_layers_own_give_the_same_output(build):
         outputs.append(layer(tokens(), state=state, samples=2))
     assert torch.equal(outputs[0].value, outputs[1].value)
     assert torch.equal(outputs[0].kl.g, outputs[1].kl.g)
+
+
+def test_a_state_of_another_layer_is_refused():
+    layer, other = (make(OrthogonalSgpa, ArdRbfKernel, num_global=n) for n in (M, M + 1))
+    for state in (other.global_state(), "a state"):
+        with pytest.raises(
+            InputError, match=r"state given is not one of this layer's \(global keys \(2, 3, 4\)\)"
+        ):
+            layer(tokens(), state=state)
 
 
 @decoupled_layer

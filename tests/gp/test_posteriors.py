@@ -131,7 +131,7 @@ OPTIONS = st.fixed_dictionaries(
 @given(
     options=OPTIONS, shape=st.tuples(*[st.integers(1, 2)] * 2, *[st.integers(1, 5)] * 3, st.integers(1, 2))
 )
-def test_equals_the_joint_sparse_gp(oracle, form, kernel_class, shape, options):
+def test_each_form_equals_a_joint_sparse_gp(oracle, form, kernel_class, shape, options):
     x = make(kernel_class, shape, **options)
     answer = FORMS[form](x)
     B, H, _, V = x.v_a.shape
@@ -192,7 +192,7 @@ def test_printed_joint_covariance_is_an_erratum(kernel_class):
 
 @kernels
 @forms
-def test_gradients(form, kernel_class):
+def test_gradients_equal_finite_differences(form, kernel_class):
     x = make(kernel_class, (1, 1, 2, 2, 2, 2))
     leaves = [t.clone().requires_grad_() for t in (x.q, x.v_a, x.v_g, x.s_a, x.s_g)]
 
@@ -219,7 +219,7 @@ def check_draws(draws, mean, covariance):
 @kernels
 @forms
 @pytest.mark.parametrize("shared", [True, False])
-def test_marginal_draws_have_the_marginals_and_no_correlation(form, kernel_class, shared):
+def test_marginal_draws_have_the_marginals_and_are_uncorrelated(form, kernel_class, shared):
     posterior = FORMS[form](make(kernel_class, shared=shared)).posterior
     eps = torch.randn(20_000, *posterior.mean.shape, dtype=torch.float64)
     draws = p.sample_marginals(posterior.mean, posterior.variance, eps)
@@ -241,7 +241,7 @@ def test_joint_draws_have_the_full_covariance(kernel_class, shared):
     check_draws(draws, mean, answer.covariance.expand(2, 2, 2, 4, 4))
 
 
-def test_variance_is_not_negative_where_rounding_explains_too_much():
+def test_variance_is_zero_where_the_explained_part_exceeds_the_prior():
     A, s = torch.full((1, 1, 1, 3), 1.01), torch.zeros(1, 2, 1, 1)
     assert (p.marginal_variance(torch.ones(1, 1, 3), A, s) == 0).all()
 

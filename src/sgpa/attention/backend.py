@@ -47,16 +47,16 @@ def has_operators(kernel: Kernel, *sizes: int) -> bool:
     return TRITON and type(kernel) in RBF and max(sizes) <= WIDTH
 
 
-def choose(x: Tensor, has_operators: bool, *sizes: int) -> Backend:
+def choose(x: Tensor, operators: bool, *sizes: int) -> Backend:
     """The backend for tensors like x.
 
     Args:
         x: what the layer computes from; its device and type matter.
-        has_operators: whether the layer has operators of its own on a GPU.
+        operators: whether the layer has operators of its own on a GPU.
         sizes: width of a head and number of inducing points, for layers that have a variance.
     """
     if TRITON and runs_triton(x):
-        return FUSED if has_operators else FUSED_VARIANCE if max(sizes, default=1) <= WIDTH else PLAIN
+        return FUSED if operators else FUSED_VARIANCE if max(sizes, default=1) <= WIDTH else PLAIN
     full = x.dtype in (torch.float32, torch.float64)
     return BLOCKED if x.is_cpu and full and not torch.is_autocast_enabled("cpu") else PLAIN
 

@@ -51,8 +51,8 @@ def global_states(layers: Sequence["DecoupledSgpa"], features: Tensor) -> tuple[
     log_variance = torch.stack([kernel.log_variance for kernel in kernels])  # [L, H]
     raw = torch.stack([layer.raw_s_g for layer in layers])  # [L, H, V, M, M]
     v_g = torch.stack([layer.v_g for layer in layers])  # [L, H, M, V]
-    has_operators = all(layer.controls_own_precision and layer.whitened for layer in layers)
-    if backend.choose(k_g, has_operators).fused:
+    operators = all(layer.controls_own_precision and layer.whitened for layer in layers)
+    if backend.choose(k_g, operators).fused:
         rbf = backend.RBF[type(kernels[0])]
         packed, S, kl = fused_inducing(k_g, log_variance, raw, v_g, JITTERS[0], rbf)
         if recording(kl) or kl.isfinite().all():
