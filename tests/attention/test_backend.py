@@ -223,6 +223,18 @@ def test_a_fused_step_of_a_model_equals_the_plain_step(forced, name):
 
 
 @needs_triton
+@on_cpu
+@pytest.mark.parametrize("name", ["sgpa", "cheng-boots"])
+def test_prediction_without_sampling_is_the_same_on_the_fast_path(forced, name):
+    torch.manual_seed(0)
+    model, inputs = METHODS[name].build(CONFIG).eval(), blobs(3, 0).inputs
+    plain = model.moments(inputs)
+    forced()
+    for ours, expected in zip(model.moments(inputs), plain, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
+
+
+@needs_triton
 @pytest.mark.parametrize("name", KERNELS)
 def test_fused_states_equal_the_plain_ones(forced, name):
     layers = [

@@ -80,8 +80,12 @@ class FusedMoments(Moments):
         return Posterior(self.mean, self.variance)
 
     def draw(self, samples: tuple[int, ...]) -> Tensor:
-        """F from its marginals; several samples share one variance."""
+        """F from its marginals.
+
+        Several samples share one variance, and the operator for one sample has no derivative by the noise,
+        which prediction without sampling needs (`models/linearised.py`).
+        """
         eps = noise.normal(samples + self.mean.shape, self.mean, rows=len(samples))
-        if samples:
+        if samples or eps.requires_grad:
             return sample_marginals(self.mean, self.variance, eps)
         return fused_sample(self.unexplained, self.A, self.S, self.mean, eps)
