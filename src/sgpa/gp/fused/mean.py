@@ -89,7 +89,7 @@ def mean_gradient(
 
 
 def _read(state: Tensor, D: int) -> tuple[Tensor, Tensor]:
-    """Where w_g and log σ_f² begin in a state."""
+    """Views of a state that begin at w_g and at log σ_f²."""
     M = state.shape[1]
     return state[:, :, M + D :], state[:, :, M + 2 * D :]
 

@@ -103,7 +103,7 @@ def _backward_all(A: Tensor, S: Tensor, slope: Tensor | None, g: Tensor) -> Thre
 
 
 def _half(M: int) -> int:
-    """The inducing points of the lower half; none where half a tile is too narrow."""
+    """The inducing points of the lower half; 0 where half a tile is too narrow."""
     return padded(M) // 2 if padded(M) > 16 else 0
 
 
