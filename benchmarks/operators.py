@@ -18,7 +18,13 @@ from sgpa.attention.global_state import lower
 from sgpa.gp.fused import fused_attend, fused_inducing, fused_mean, fused_variance, pack
 from sgpa.gp.kernels import ArdRbfKernel
 from sgpa.gp.linalg import JITTERS, triangular_inverse
-from sgpa.gp.posteriors import orthogonal_kl_a, orthogonal_kl_g, orthogonal_mean, plain_variance, unexplained
+from sgpa.gp.posteriors import (
+    marginal_variance,
+    orthogonal_kl_a,
+    orthogonal_kl_g,
+    orthogonal_mean,
+    unexplained,
+)
 
 SHAPES = (  # B, H, T, M and the width D = V of heads
     (100, 4, 64, 32, 32),
@@ -90,7 +96,7 @@ def cases(B: int, H: int, T: int, M: int, D: int, device: str) -> Iterator[Case]
 
     def plain_form(left: Tensor, A: Tensor, s: Tensor) -> Sequence[Tensor]:
         explained = A.square().sum(-2).detach()
-        return (plain_variance(left + explained, A, s),)
+        return (marginal_variance(left + explained, A, s),)
 
     def form(left: Tensor, A: Tensor, s: Tensor) -> Sequence[Tensor]:
         explained = A.square().sum(-2)

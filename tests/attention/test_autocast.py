@@ -14,7 +14,7 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_keeps_its_kl(name):
+def test_autocast_does_not_change_the_kl_of_a_layer(name):
     layer, x = LAYERS[name](), torch.randn(2, 5, 8)
     exact = layer(x).kl
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -27,7 +27,7 @@ def test_a_layer_keeps_its_kl(name):
 
 
 @pytest.mark.parametrize("form", ["orthogonal", "cheng-boots", "standard"])
-def test_a_model_trains_and_keeps_its_global_state(form):
+def test_autocast_does_not_change_the_global_state_of_a_model(form):
     config = ModelConfig(
         embedding=PatchConfig(image_size=8, channels=1),
         attention=SgpaConfig(form=form, num_global=3),

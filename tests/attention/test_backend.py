@@ -1,53 +1,150 @@
-"""Layers and models on their fast paths, and without Triton."""
+"""The choice of a fast path, and layers and models on it."""
 
 import logging
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
-from sgpa.attention import ChengBootsSgpa, DotProductAttention, KernelAttention, OrthogonalSgpa, StandardSgpa
-from sgpa.attention.kernel import KernelProjections
+from sgpa.attention import (
+    ChengBootsSgpa,
+    DotProductAttention,
+    KernelAttention,
+    OrthogonalSgpa,
+    StandardSgpa,
+    backend,
+    global_states,
+)
+from sgpa.attention.moments import FusedMoments
+from sgpa.core.errors import NumericalError
 from sgpa.core.inputs import Batch
-from sgpa.gp import linalg
-from sgpa.gp.fused import TRITON, WIDTH
+from sgpa.core.precision import unchecked
+from sgpa.gp.fused import TRITON, WIDTH, pack
 from sgpa.gp.kernels import ArdRbfKernel, ExponentialKernel
 from sgpa.gp.objective import Progress
-from sgpa.training.steps import choose
-from support.training_runs import CONFIG, METHODS, blobs, trainer
+from support.training_runs import CONFIG, METHODS, SGPA, blobs
 
 KERNELS = {"rbf": ArdRbfKernel, "exponential": ExponentialKernel}
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_triton = pytest.mark.skipif(not TRITON, reason="Triton is not installed")
 on_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="compares with the plain path of the CPU")
 
 
 @pytest.fixture
 def forced(monkeypatch):
-    """A switch: inside, layers with a fast path take it on the CPU too, where the interpreter runs it."""
+    """Uses the Triton operators on a CPU too, where the interpreter runs them."""
+    return lambda: monkeypatch.setattr(backend, "runs_triton", lambda x: x.dtype == torch.float32)
 
-    def switch():
-        monkeypatch.setattr(
-            KernelProjections, "fuses", lambda self, x: self.controls_own_precision and x.ndim == 3
+
+# -- the choice
+
+
+def rbf(heads=2, width=6):
+    return ArdRbfKernel(heads, width)
+
+
+class OwnKernel(ArdRbfKernel):
+    pass
+
+
+WITHOUT_OPERATORS = {
+    "standard": lambda: StandardSgpa(12, 2, rbf(), max_tokens=4),
+    "joint": lambda: OrthogonalSgpa(12, 2, rbf(), num_global=3, joint=True),
+    "untied": lambda: OrthogonalSgpa(12, 2, rbf(), num_global=3, tied=False),
+    "untied kernel attention": lambda: KernelAttention(12, 2, rbf(), tied=False),
+    "many inducing points": lambda: OrthogonalSgpa(12, 2, rbf(), num_global=WIDTH + 1),
+    "wide heads": lambda: OrthogonalSgpa(WIDTH + 1, 1, rbf(1, WIDTH + 1), num_global=3),
+    "wide heads, kernel attention": lambda: KernelAttention(WIDTH + 1, 1, rbf(1, WIDTH + 1)),
+    "a user's own kernel": lambda: KernelAttention(12, 2, OwnKernel(2, 6)),
+}
+WITH_OPERATORS = {
+    "kernel attention": lambda: KernelAttention(12, 2, rbf()),
+    "the widest": lambda: OrthogonalSgpa(WIDTH, 1, rbf(1, WIDTH), num_global=WIDTH),
+    "exponential": lambda: OrthogonalSgpa(12, 2, ExponentialKernel(2, 6), num_global=3),
+    "cheng-boots": lambda: ChengBootsSgpa(12, 2, rbf(), num_global=3),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_OPERATORS)
+def test_layers_without_operators(name):
+    assert not WITHOUT_OPERATORS[name]().controls_own_precision
+
+
+@pytest.mark.parametrize("name", WITH_OPERATORS)
+def test_layers_with_operators(name):
+    assert WITH_OPERATORS[name]().controls_own_precision == TRITON
+
+
+def test_softmax_attention_controls_its_own_precision():
+    assert DotProductAttention(12, 2).controls_own_precision  # no product of it needs float32
+
+
+@needs_triton
+@on_cpu
+@pytest.mark.parametrize("name", [name for name in WITHOUT_OPERATORS if name != "wide heads"])
+def test_layers_without_operators_are_never_fused(forced, name):
+    forced()
+    layer = WITHOUT_OPERATORS[name]()
+    moments = layer.moments(torch.randn(2, 4, layer.embed_dim), None)
+    assert not isinstance(moments, FusedMoments)
+
+
+def test_operators_are_for_float32_on_a_gpu():
+    x = torch.zeros(2, 4, 12, device=DEVICE)
+    assert backend.runs_triton(x) == x.is_cuda
+    assert not backend.runs_triton(x.double())
+    assert not backend.runs_triton(x.bfloat16())
+    with torch.autocast(x.device.type, dtype=torch.bfloat16):
+        assert backend.choose(x, True, 3, 4) is backend.PLAIN
+
+
+def test_a_cpu_uses_the_blocked_variance_in_full_precision():
+    x = torch.zeros(2, 4, 12)
+    assert backend.choose(x, True, 3, 4) is backend.BLOCKED
+    assert backend.choose(x.double(), False, 3, 4) is backend.BLOCKED
+    assert backend.choose(x.bfloat16(), True, 3, 4) is backend.PLAIN
+    assert backend.choose(x.to("meta"), True, 3, 4) is backend.PLAIN
+
+
+@needs_triton
+def test_a_gpu_fuses_the_variance_of_layers_that_fit_a_tile(forced):
+    forced()
+    x = torch.zeros(2, 4, 12)
+    assert backend.choose(x, True, 3, 4) is backend.FUSED
+    assert backend.choose(x, False, WIDTH, WIDTH) is backend.FUSED_VARIANCE
+    assert backend.choose(x, False, WIDTH + 1, 4) is backend.PLAIN
+    assert not backend.choose(x.double(), True, 3, 4).fused
+
+
+@needs_triton
+def test_every_variance_is_the_plain_one():
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    A, s = (torch.randn(shape, generator=generator, device=DEVICE) for shape in ((2, 2, 5, 9), (2, 4, 5, 5)))
+    kqq = torch.full((2, 2, 9), 7.0, device=DEVICE)
+    plain = backend.PLAIN.variance(kqq, A, s)
+    others = [backend.FUSED_VARIANCE] if DEVICE == "cuda" else [backend.FUSED_VARIANCE, backend.BLOCKED]
+    for other in others:
+        torch.testing.assert_close(
+            other.variance(kqq, A, s), plain, rtol=1e-2 if DEVICE == "cuda" else 1e-5, atol=1e-5
         )
-        monkeypatch.setattr("sgpa.attention.global_state.inducing_fuses", lambda k_g: k_g.shape[-2] <= WIDTH)
 
-    return switch
+
+# -- layers and models on the fast path
 
 
 def layers(kernel):
     torch.manual_seed(0)
     kernels = [kernel(2, 6, variance=0.7, lengthscale=2.0) for _ in range(2)]
-    where = 0.3 * torch.randn(70, 2, 6)
-    placed = OrthogonalSgpa(12, 2, kernels[1], num_global=5, init="paper", places=where)
-    placed.init_on_data(torch.randn(9, 12), torch.arange(9))
+    positions = 0.3 * torch.randn(70, 2, 6)
+    position_aware = OrthogonalSgpa(12, 2, kernels[1], num_global=5, init="paper", positions=positions)
+    position_aware.init_on_data(torch.randn(9, 12), torch.arange(9))
     return {
         "kernel attention": KernelAttention(12, 2, kernels[0]),
         "sgpa": OrthogonalSgpa(12, 2, kernels[1], num_global=5, init="paper"),
-        "sgpa with places": placed,
+        "position-aware sgpa": position_aware,
         "cheng-boots": ChengBootsSgpa(12, 2, kernels[1], num_global=5, init="paper"),
     }
 
@@ -79,9 +176,18 @@ def assert_same(plain, fused, rounding):
 @needs_triton
 @on_cpu
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("name", ["kernel attention", "sgpa", "sgpa with places", "cheng-boots"])
-@pytest.mark.parametrize("T", [7, 70])
-def test_a_layer_on_its_fast_path_is_the_plain_layer(forced, kernel, name, T):
+@pytest.mark.parametrize(
+    ("name", "T"),
+    [
+        ("kernel attention", 7),
+        ("kernel attention", 70),  # more than a tile
+        ("sgpa", 7),
+        ("sgpa", 70),
+        ("position-aware sgpa", 7),
+        ("cheng-boots", 70),
+    ],
+)
+def test_a_layer_on_its_fast_path_equals_the_plain_layer(forced, kernel, name, T):
     layer, x = layers(KERNELS[kernel])[name], 0.5 * torch.randn(2, T, 12)
     padding = torch.zeros(2, T, dtype=torch.bool)
     padding[1, T - 3 :] = True
@@ -94,14 +200,14 @@ def test_a_layer_on_its_fast_path_is_the_plain_layer(forced, kernel, name, T):
 @needs_triton
 @on_cpu
 @pytest.mark.parametrize("name", ["kernel-mle", "sgpa", "cheng-boots"])
-def test_a_recorded_step_of_a_model_is_the_plain_step(forced, name):
+def test_a_fused_step_of_a_model_equals_the_plain_step(forced, name):
     torch.manual_seed(0)
     method = METHODS[name]
     model, data = method.build(CONFIG), blobs(4, 0)
 
     def step():
         torch.manual_seed(1)
-        with linalg.unchecked():
+        with unchecked():
             loss = method.loss(model, Batch(data.inputs, data.targets), Progress(1.0, 100))
         names, parameters = zip(
             *((n, p) for n, p in model.named_parameters() if p.requires_grad), strict=True
@@ -116,52 +222,64 @@ def test_a_recorded_step_of_a_model_is_the_plain_step(forced, name):
     assert_same(plain, step(), 1e-5)
 
 
-def rbf(heads=2, width=6):
-    return ArdRbfKernel(heads, width)
+@needs_triton
+@on_cpu
+@pytest.mark.parametrize("name", ["sgpa", "cheng-boots"])
+def test_prediction_without_sampling_is_the_same_on_the_fast_path(forced, name):
+    torch.manual_seed(0)
+    model, inputs = METHODS[name].build(CONFIG).eval(), blobs(3, 0).inputs
+    plain = model.moments(inputs)
+    forced()
+    for ours, expected in zip(model.moments(inputs), plain, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_what_has_no_fast_path_does_not_claim_one():
-    without = {
-        "standard": StandardSgpa(12, 2, rbf(), max_tokens=4),
-        "joint": OrthogonalSgpa(12, 2, rbf(), num_global=3, joint=True),
-        "untied": OrthogonalSgpa(12, 2, rbf(), num_global=3, tied=False),
-        "untied kernel attention": KernelAttention(12, 2, rbf(), tied=False),
-        "many inducing points": OrthogonalSgpa(12, 2, rbf(), num_global=WIDTH + 1),
-        "wide heads": OrthogonalSgpa(WIDTH + 1, 1, rbf(1, WIDTH + 1), num_global=3),
-        "wide heads, kernel attention": KernelAttention(WIDTH + 1, 1, rbf(1, WIDTH + 1)),
-    }
-    for name, layer in without.items():
-        assert not layer.controls_own_precision, name
-        assert not layer.fuses(torch.zeros(2, layer.num_heads, 4, layer.head_width)), name
+@needs_triton
+@pytest.mark.parametrize("name", KERNELS)
+def test_fused_states_equal_the_plain_ones(forced, name):
+    layers = [
+        OrthogonalSgpa(8, 2, KERNELS[name](2, 4), num_global=3, init="paper").to(DEVICE) for _ in range(2)
+    ]
+    features = torch.stack([layer.Z_g for layer in layers])
+    plain = global_states(layers, features)
+    forced()
+    ours = global_states(layers, features)
+    leaves = [p for layer in layers for p in layer.parameters()]
+    found = []
+    for states in (plain, ours):
+        total = sum(
+            y.sum() for state in states for y in (state.k_g, state.L_inv, state.S, state.w_g, state.kl)
+        )
+        found.append(torch.autograd.grad(total, leaves, materialize_grads=True))
+    for a, b in zip(*found, strict=True):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-4 * float(b.abs().max()))
+    for a, b, layer in zip(plain, ours, layers, strict=True):
+        for field in ("k_g", "L_inv", "s_g", "S", "v_g", "w_g", "kl"):
+            assert torch.allclose(getattr(a, field).float(), getattr(b, field), rtol=1e-5, atol=1e-6), field
+        packed = pack(a.L_inv.float(), a.k_g, a.w_g, layer.kernel.log_variance)
+        assert torch.allclose(b.packed, packed, rtol=1e-5, atol=1e-6)
 
 
-def test_what_has_one_says_so():
-    fine = {
-        "kernel attention": KernelAttention(12, 2, rbf()),
-        "the widest": OrthogonalSgpa(WIDTH, 1, rbf(1, WIDTH), num_global=WIDTH),
-        "exponential": OrthogonalSgpa(12, 2, ExponentialKernel(2, 6), num_global=3),
-        "cheng-boots": ChengBootsSgpa(12, 2, rbf(), num_global=3),
-    }
-    for name, layer in fine.items():
-        assert layer.controls_own_precision == TRITON, name
-    assert DotProductAttention(12, 2).controls_own_precision  # nothing it does needs care
+@needs_triton
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the interpreter's square root
+def test_fused_states_that_fail_are_computed_with_more_jitter_or_raise(forced, monkeypatch):
+    forced()
+    layer = OrthogonalSgpa(8, 2, ArdRbfKernel(2, 4), num_global=3).to(DEVICE)
+    with monkeypatch.context() as smaller:
+        # with this jitter no matrix is positive definite
+        smaller.setattr("sgpa.attention.global_state.JITTERS", (-2.0,))
+        (state,) = global_states([layer], layer.Z_g.unsqueeze(0))
+        assert state.packed is None
+        assert state.L_inv.isfinite().all()
+        with unchecked():
+            assert global_states([layer], layer.Z_g.unsqueeze(0))[0].kl.isnan()
+    with torch.no_grad():
+        layer.kernel.log_variance[1] = float("nan")
+    with pytest.raises(NumericalError, match="head 2"):
+        global_states([layer], layer.Z_g.unsqueeze(0))
 
 
-def test_a_kernel_of_ones_own_has_no_fast_path():
-    class Own(ArdRbfKernel):
-        pass
-
-    assert not KernelAttention(12, 2, Own(2, 6)).controls_own_precision
-
-
-def test_the_fast_path_is_for_float32_on_a_gpu():
-    layer = KernelAttention(12, 2, rbf())
-    x = torch.zeros(2, 4, 12, device="cuda" if torch.cuda.is_available() else "cpu")
-    assert layer.fuses(x) == (TRITON and x.is_cuda)
-    assert not layer.fuses(x.double())
-    assert not layer.fuses(x.bfloat16())
-    assert not layer.fuses(x[0])
-
+# -- without Triton
 
 WITHOUT = """
 import sys
@@ -169,43 +287,54 @@ sys.modules["triton"] = None
 import torch
 torch.set_num_threads(1)
 import sgpa.inference.serve
-from safetensors.torch import save_file
-from sgpa.gp.fused import TRITON, fuses, inducing_fuses
-from support.training_runs import trainer
-model = trainer(seed=0).fit()
+from safetensors.torch import load_file, save_file
+from sgpa.gp.fused import TRITON
+from test_backend import one_step
 assert not TRITON
-assert not any(layer.attention.controls_own_precision for layer in model.gp_layers)
-assert not fuses(torch.zeros(1, 1, 3, 2), torch.zeros(1, 2, 3, 3))
-assert not inducing_fuses(torch.zeros(2, 2))
-save_file(model.state_dict(), sys.argv[1])
+save_file(one_step(load_file(sys.argv[1])), sys.argv[2])
 """
 
 
-def test_without_triton_a_model_trains_to_the_same_weights(tmp_path):
-    path, places = tmp_path / "weights.safetensors", os.pathsep.join(place for place in sys.path if place)
-    subprocess.run([sys.executable, "-c", WITHOUT, str(path)], check=True, env={"PYTHONPATH": places})
-    model = trainer(seed=0).fit()
-    trained = load_file(path)
-    for name, expected in model.state_dict().items():
-        assert torch.equal(trained[name], expected), name
+def one_step(weights):
+    """Loss, gradients and predictions of a small model with these weights."""
+    model, data = SGPA.build(CONFIG), blobs(8, 0)
+    model.load_state_dict(weights)
+    assert all(layer.attention.controls_own_precision == TRITON for layer in model.gp_layers)
+    torch.manual_seed(1)
+    loss = SGPA.loss(model, Batch(data.inputs, data.targets), Progress(1.0, 100)).total
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    gradients = torch.autograd.grad(loss, list(named.values()))
+    means, _ = model.eval().moments(data.inputs)
+    return {"loss": loss.detach(), "means": means.contiguous()} | {
+        f"gradient of {name}": g.contiguous() for name, g in zip(named, gradients, strict=True)
+    }
 
 
-def model_of(attention, device):
-    layer = SimpleNamespace(attention=attention)
-    return SimpleNamespace(device=torch.device(device), gp_layers=[layer])
+def test_without_triton_a_step_has_the_same_loss_gradients_and_predictions(tmp_path):
+    torch.manual_seed(0)
+    weights = {name: x.contiguous() for name, x in SGPA.build(CONFIG).state_dict().items()}
+    save_file(weights, tmp_path / "weights.safetensors")
+    paths = [*sys.path, os.path.dirname(__file__)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    files = [str(tmp_path / name) for name in ("weights.safetensors", "step.safetensors")]
+    subprocess.run([sys.executable, "-c", WITHOUT, *files], check=True, env=environment)
+    step = load_file(files[1])
+    for name, expected in one_step(weights).items():
+        torch.testing.assert_close(step[name], expected, rtol=1e-4, atol=1e-5, msg=name)
 
 
-def test_a_gpu_without_triton_is_told_of_once(monkeypatch, caplog):
-    choose.warn_of_triton.cache_clear()
+def test_a_gpu_without_triton_is_warned_of_once(monkeypatch, caplog):
+    backend.warn_without_triton.cache_clear()
     kernel, softmax = KernelAttention(12, 2, rbf()), DotProductAttention(12, 2)
-    monkeypatch.setattr(choose, "TRITON", True)
-    choose.check_triton(model_of(kernel, "cuda"))
-    monkeypatch.setattr(choose, "TRITON", False)
-    choose.check_triton(model_of(kernel, "cpu"))
-    choose.check_triton(model_of(softmax, "cuda"))
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    monkeypatch.setattr(backend, "TRITON", True)
+    backend.check_triton(kernel, gpu)
+    monkeypatch.setattr(backend, "TRITON", False)
+    backend.check_triton(kernel, cpu)
+    backend.check_triton(softmax, gpu)
     assert not caplog.records
     for _ in range(3):
-        choose.check_triton(model_of(kernel, "cuda"))
+        backend.check_triton(kernel, gpu)
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "Triton" in caplog.text
-    choose.warn_of_triton.cache_clear()
+    backend.warn_without_triton.cache_clear()

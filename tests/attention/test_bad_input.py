@@ -1,4 +1,4 @@
-# What people get wrong: each mistake is met with one line that says what was expected.
+# Bad arguments: each raises an error of one line that says what was expected.
 
 import pytest
 import torch
@@ -115,7 +115,7 @@ def test_bad_max_tokens():
         make(StandardSgpa, max_tokens=0)
 
 
-def test_too_few_tokens_to_place_the_global_points_on():
+def test_too_few_tokens_to_start_the_inducing_points_on():
     layer = make(OrthogonalSgpa, num_global=3)
-    with pytest.raises(InputError, match="attention: 2 tokens are too few to place 3 inducing points"):
+    with pytest.raises(InputError, match="attention: 2 tokens are too few for 3 inducing points"):
         layer.init_on_data(torch.randn(2, E))

@@ -1,4 +1,4 @@
-# Hostile numerics in float32: a layer gives finite numbers or says in words why it cannot.
+# Extreme inputs in float32: a layer gives finite numbers or an error that names the matrix.
 
 from itertools import product
 
@@ -68,7 +68,7 @@ def check(layer, x, condition):
 @layers
 @kernels
 @pytest.mark.parametrize("T", [1, 1024])
-def test_extreme_kernels(name, kernel_class, T):
+def test_extreme_kernel_parameters_give_finite_outputs_or_an_error(name, kernel_class, T):
     if T > 1 and name.startswith("standard"):
         T = 256  # its cost grows with T^3
     # a 1024 x 1024 factorisation per run: there the middle variance has to do
@@ -81,7 +81,7 @@ def test_extreme_kernels(name, kernel_class, T):
 @layers
 @kernels
 @pytest.mark.parametrize("lengthscale", LENGTHSCALES)
-def test_equal_tokens(name, kernel_class, lengthscale):
+def test_equal_tokens_give_finite_outputs_or_an_error(name, kernel_class, lengthscale):
     # K_kk and K_qq - Q_qq are singular
     layer, x = make(name, kernel_class, 32, lengthscale)
     check(layer, x[:, :1].expand(-1, 32, -1), "equal tokens")
@@ -90,7 +90,7 @@ def test_equal_tokens(name, kernel_class, lengthscale):
 @pytest.mark.parametrize("name", [name for name in LAYERS if LAYERS[name][1].get("num_global")])
 @kernels
 @pytest.mark.parametrize("lengthscale", LENGTHSCALES)
-def test_equal_global_points(name, kernel_class, lengthscale):
+def test_equal_global_points_give_finite_outputs_or_an_error(name, kernel_class, lengthscale):
     # K_gg is singular; every variance is tried because jitter has to follow it
     for T, variance in product((1, 1024), VARIANCES if not name.endswith("joint") else (1.0,)):
         layer, x = make(name, kernel_class, T, lengthscale, variance)
@@ -100,8 +100,8 @@ def test_equal_global_points(name, kernel_class, lengthscale):
 
 
 @layers
-def test_benign_kernels_raise_nothing(name):
-    # the escape into an error must not hide a layer that always fails
+def test_moderate_kernel_parameters_raise_no_error(name):
+    # a layer that always raises would pass the other tests
     for lengthscale, variance in product((1.0, 1e3), VARIANCES):
         layer, x = make(name, ArdRbfKernel, 64, lengthscale, variance)
         layer(x)
@@ -109,7 +109,7 @@ def test_benign_kernels_raise_nothing(name):
 
 @pytest.mark.parametrize("T", [1, 1024])
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
-def test_dot_product_attention(T, scale):
+def test_extreme_inputs_of_dot_product_attention_give_finite_outputs(T, scale):
     torch.manual_seed(0)
     layer = DotProductAttention(E, H)
     check(layer, scale * torch.randn(2, T, E), f"scale {scale:g}")
@@ -117,20 +117,25 @@ def test_dot_product_attention(T, scale):
 
 @pytest.mark.parametrize("name", ["orthogonal", "orthogonal-untied", "standard-untied"])
 def test_overflow_of_the_kl_is_an_error(name):
-    # a length-scale at which the KL overflows for many a token while the output does not
+    # a length-scale at which the KL overflows for some tokens while the output does not
+    refused = 0
     for seed in range(20):
         layer, _ = make(name, ExponentialKernel, 1, lengthscale=0.2)
         torch.manual_seed(seed)
         output = attempt(layer, torch.randn(1, 1, E))
-        if not isinstance(output, NumericalError):
+        if isinstance(output, NumericalError):
+            refused += 1
+        else:
             assert output.kl.g.isfinite(), f"seed {seed}"
             assert output.kl.a.isfinite().all(), f"seed {seed}"
+    assert refused > 0
 
 
 @kernels
 @pytest.mark.parametrize("lengthscale", LENGTHSCALES)
 def test_kl_is_not_negative_beyond_rounding(kernel_class, lengthscale):
-    # on the global keys themselves K_aa - K_ag K_gg^-1 K_ga is nearly zero and rounding shows
+    # on the global keys themselves K_aa - K_ag K_gg^-1 K_ga is nearly zero: the KL is ½ v_a' K_aa v_a less
+    # a nearly equal term, and its rounding error is relative to that
     for seed in range(10):
         layer, _ = make("orthogonal", kernel_class, M, lengthscale)
         torch.manual_seed(seed)
@@ -138,9 +143,10 @@ def test_kl_is_not_negative_beyond_rounding(kernel_class, lengthscale):
         layer.init_on_data(x[0])
         output = attempt(layer, x)
         if isinstance(output, NumericalError):
+            assert kernel_class is ExponentialKernel, f"seed {seed}: {output}"  # it overflows
             continue
-        terms, kl = layer.terms(*layer.projected(x), layer.global_state()), output.kl.a
-        quadratic = 0.5 * (terms.v_a * terms.Kaa_va).sum()  # the KL is this less what K_gg explains
+        _, k_a, v_a = layer.projected(x)
+        kl, quadratic = output.kl.a, 0.5 * (v_a * (layer.kernel.between(k_a, k_a) @ v_a)).sum()
         assert (kl >= -1e-5 * quadratic).all(), (
             f"seed {seed}: KL {kl.item():.3g} from terms of {quadratic:.3g}"
         )

@@ -1,5 +1,4 @@
 import math
-from contextlib import suppress
 from functools import partial
 from itertools import product
 
@@ -23,7 +22,7 @@ from oracles.layers import (
     dense_algebra,
     full_covariance,
     make,
-    placed,
+    position_aware,
     tokens,
     variants,
 )
@@ -40,24 +39,20 @@ from sgpa.core.errors import InputError
 from sgpa.gp.kernels import ArdRbfKernel
 from sgpa.gp.linalg import JITTERS, cholesky
 
-PLACED = placed(OrthogonalSgpa, ChengBootsSgpa)
+POSITION_AWARE = position_aware(OrthogonalSgpa, ChengBootsSgpa)
 every_layer = pytest.mark.parametrize(
-    "build", DETERMINISTIC + SAMPLED + placed(KernelAttention, StandardSgpa) + PLACED
+    "build", DETERMINISTIC + SAMPLED + position_aware(KernelAttention, StandardSgpa) + POSITION_AWARE
 )
-sampled_layer = pytest.mark.parametrize("build", SAMPLED + placed(StandardSgpa) + PLACED)
-decoupled_layer = pytest.mark.parametrize("build", DECOUPLED + PLACED)
-PATHS = [
-    pytest.param(partial(make, layer, ArdRbfKernel, paths=True), id=f"{layer.__name__}-paths")
-    for layer in (OrthogonalSgpa, ChengBootsSgpa)
-]
-sampling_layer = pytest.mark.parametrize("build", [*variants(*SGPA, joint=NO_YES), *PATHS])
+sampled_layer = pytest.mark.parametrize("build", SAMPLED + position_aware(StandardSgpa) + POSITION_AWARE)
+decoupled_layer = pytest.mark.parametrize("build", DECOUPLED + POSITION_AWARE)
+sampling_layer = pytest.mark.parametrize("build", list(variants(*SGPA, joint=NO_YES)))
 
 close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
 
 
 @every_layer
 @pytest.mark.parametrize("length", [1, T])
-def test_shapes(build, length):
+def test_outputs_have_the_shape_and_type_of_the_input(build, length):
     layer, x = build(), tokens(T=length)
     for samples in (None, 1, 4):
         output = layer(x, samples=samples)
@@ -87,7 +82,7 @@ def test_every_parameter_gets_a_gradient(build):
 
 
 @pytest.mark.parametrize("build", DETERMINISTIC + SAMPLED)
-def test_permutation_equivariance(build):
+def test_layers_are_permutation_equivariant(build):
     layer, x, order = build(), tokens(), torch.tensor([3, 0, 4, 1, 2])
     one, other = layer.moments(x, None), layer.moments(x[:, order], None)
     close(other.mean, one.mean[:, :, order])
@@ -109,7 +104,7 @@ def test_padded_batch_equals_its_sequences_one_by_one(build):
 
 
 @every_layer
-def test_contents_of_the_padding_do_not_matter(build):
+def test_contents_of_padding_do_not_change_the_output(build):
     layer, x, mask = build(), tokens(), torch.zeros(3, T, dtype=torch.bool)
     mask[0, 1], mask[2, 2:] = True, True  # padding may lie anywhere
     results = []
@@ -126,7 +121,7 @@ def test_contents_of_the_padding_do_not_matter(build):
 
 
 @sampled_layer
-def test_equals_dense_algebra(build):
+def test_moments_equal_dense_algebra(build):
     # untied layers show here whether the KL uses the keys' own Gram matrix
     layer, x = build(), tokens(B=2)
     m, kl = layer.moments(x, None), torch.zeros(2, dtype=torch.float64)
@@ -157,7 +152,7 @@ def test_kernel_attention_is_the_mean_far_from_all_global_keys(tied):
 
 @pytest.mark.parametrize("kernel_class", KERNELS)
 @pytest.mark.parametrize("layer_class", [OrthogonalSgpa, ChengBootsSgpa, StandardSgpa])
-def test_a_quiet_layer_has_less_noise_around_the_same_mean(layer_class, kernel_class):
+def test_a_smaller_initial_variance_keeps_the_mean(layer_class, kernel_class):
     layer, x = make(layer_class, kernel_class), tokens()
     with torch.no_grad():
         if layer_class is OrthogonalSgpa:
@@ -176,7 +171,7 @@ def test_a_quiet_layer_has_less_noise_around_the_same_mean(layer_class, kernel_c
 @sampling_layer
 def test_draws_are_independent_over_samples_sequences_and_value_dimensions(build):
     N, layer, x = 4000, build(), tokens(B=1).expand(2, -1, -1)
-    for draws in (layer(x, samples=N).value, layer.draw(layer.moments(x, None), (N,))):
+    for draws in (layer(x, samples=N).value, layer.moments(x, None).draw((N,))):
         z = (draws - draws.mean(0)) / draws.std(0)  # [N, 2, ...]
         assert ((z[: N // 2] * z[N // 2 :]).mean(0).abs() < 5 / (N / 2) ** 0.5).all()
         assert ((z[:, 0] * z[:, 1]).mean(0).abs() < 5 / N**0.5).all()
@@ -184,7 +179,7 @@ def test_draws_are_independent_over_samples_sequences_and_value_dimensions(build
 
 
 @sampled_layer
-def test_same_seed_same_bits(build):
+def test_the_same_seed_gives_the_same_draws(build):
     def draw(seed):
         layer = build()
         torch.manual_seed(seed)
@@ -195,7 +190,7 @@ def test_same_seed_same_bits(build):
 
 
 @pytest.mark.parametrize("build", DETERMINISTIC)
-def test_deterministic_layers_repeat_themselves(build):
+def test_samples_of_deterministic_layers_are_equal(build):
     layer, x = build(), tokens()
     once, often = layer(x), layer(x, samples=3)
     assert not layer.stochastic
@@ -205,7 +200,7 @@ def test_deterministic_layers_repeat_themselves(build):
 
 
 @pytest.mark.parametrize("lengths", [(5, 5, 5), (5, 3, 1)])
-def test_dot_product_attention_is_that_of_torch(lengths):
+def test_dot_product_attention_equals_torchs(lengths):
     ours, torchs = make(DotProductAttention), nn.MultiheadAttention(E, H, batch_first=True).double()
     with torch.no_grad():
         torchs.in_proj_weight.copy_(torch.cat([ours.W_q.weight, ours.W_k.weight, ours.W_v.weight]))
@@ -220,13 +215,22 @@ def test_dot_product_attention_is_that_of_torch(lengths):
 
 
 @decoupled_layer
-def test_state_may_be_given_or_left_to_the_layer(build):
+def test_a_given_state_and_the_layers_own_give_the_same_output(build):
     layer, outputs = build(), []
     for state in (None, layer.global_state()):
         torch.manual_seed(2)
         outputs.append(layer(tokens(), state=state, samples=2))
     assert torch.equal(outputs[0].value, outputs[1].value)
     assert torch.equal(outputs[0].kl.g, outputs[1].kl.g)
+
+
+def test_a_state_of_another_layer_is_refused():
+    layer, other = (make(OrthogonalSgpa, ArdRbfKernel, num_global=n) for n in (M, M + 1))
+    for state in (other.global_state(), "a state"):
+        with pytest.raises(
+            InputError, match=r"state given is not one of this layer's \(global keys \(2, 3, 4\)\)"
+        ):
+            layer(tokens(), state=state)
 
 
 @decoupled_layer
@@ -239,12 +243,13 @@ def test_states_batched_over_layers_are_those_of_each_layer(build):
             close(getattr(state, name), value, msg=name)
 
 
-def test_states_of_layers_with_different_factors_are_right_or_refused():
+def test_states_of_layers_with_whitened_and_free_factors_are_those_of_each_layer():
     layers = [make(OrthogonalSgpa, ArdRbfKernel, whitened=whitened) for whitened in (True, False)]
-    with suppress(InputError):
-        states = global_states(layers, torch.stack([layer.Z_g for layer in layers]))
-        for layer, state in zip(layers, states, strict=True):
-            close(state.s_g, layer.global_state().s_g)
+    states = global_states(layers, torch.stack([layer.Z_g for layer in layers]))
+    for layer, state in zip(layers, states, strict=True):
+        for name, value in vars(layer.global_state()).items():
+            close(getattr(state, name), value, msg=name)
+    assert not torch.allclose(states[0].s_g, states[1].s_g)
 
 
 @pytest.mark.parametrize("layer_class", [OrthogonalSgpa, ChengBootsSgpa])
@@ -263,7 +268,7 @@ def test_whitened_and_free_factors_agree(layer_class, kernel_class):
 
 
 @pytest.mark.parametrize("N", [M, M + 1, H * M, 20])
-def test_global_points_are_placed_on_tokens(N):
+def test_inducing_points_start_on_different_tokens(N):
     layer, x = make(OrthogonalSgpa, ArdRbfKernel), tokens(B=1, T=N)[0]
     layer.init_on_data(x)
     same = (layer.Z_g[:, :, None] == x).all(-1)  # [H, M, N]

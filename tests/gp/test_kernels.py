@@ -39,7 +39,7 @@ def by_loops(kernel, x, y):
     shape=st.tuples(*[st.integers(1, 3)] * 2, *[st.integers(1, 4)] * 3),
     seed=st.integers(0, 2**31),
 )
-def test_formula(kernel_class, shape, seed):
+def test_kernels_equal_their_formula(kernel_class, shape, seed):
     torch.manual_seed(seed)
     B, H, T, U, D = shape
     kernel = random_kernel(kernel_class, H, D)
@@ -48,7 +48,7 @@ def test_formula(kernel_class, shape, seed):
 
 
 @both
-def test_diagonal_is_the_diagonal(kernel_class):
+def test_diagonal_equals_that_of_the_matrix(kernel_class):
     torch.manual_seed(0)
     kernel, x = random_kernel(kernel_class), torch.randn(4, 2, 6, 3).double()
     torch.testing.assert_close(kernel.diagonal(x), kernel(x, x).diagonal(dim1=-2, dim2=-1))
@@ -103,7 +103,7 @@ def test_dtype_follows_the_input(kernel_class, dtype, parameter_dtype):
 
 
 @both
-def test_float64_inputs_are_worth_float64_whatever_the_parameters(kernel_class):
+def test_float64_inputs_are_computed_in_float64_with_float32_parameters(kernel_class):
     # the global side is computed in float64 from float32 parameters
     torch.manual_seed(0)
     kernel, x = random_kernel(kernel_class).float(), torch.randn(1, 2, 4, 3).double()
@@ -121,7 +121,7 @@ def test_keys_without_batch_axis_broadcast(kernel_class):
 
 
 @both
-def test_gradients(kernel_class):
+def test_gradients_equal_finite_differences(kernel_class):
     torch.manual_seed(0)
     kernel = random_kernel(kernel_class)
     x, y = (torch.randn(2, n, 3, dtype=torch.float64, requires_grad=True) for n in (4, 3))
@@ -133,7 +133,7 @@ def test_gradients(kernel_class):
 
 
 @both
-def test_preset_unit(kernel_class):
+def test_preset_paper_has_unit_parameters(kernel_class):
     kernel = kernel_class.preset("paper", 2, 3)
     assert (kernel.log_variance == 0).all()
     assert (kernel.log_lengthscale == 0).all()
@@ -158,14 +158,14 @@ def test_preset_authors_draws_lengthscales(kernel_class, log_variance, log_mean)
     assert abs(kernel.log_lengthscale.std().item() - 1) < 5 / math.sqrt(2 * n)
 
 
-def test_initial_values_are_those_asked_for():
+def test_initial_values_are_those_of_the_arguments():
     kernel = ArdRbfKernel(2, 3, variance=4.0, lengthscale=0.5)
     torch.testing.assert_close(kernel.log_variance.exp(), torch.full((2,), 4.0))
     torch.testing.assert_close(kernel.log_lengthscale.exp(), torch.full((2, 3), 0.5))
 
 
 @both
-def test_all_bad_arguments_are_named_at_once(kernel_class):
+def test_all_bad_arguments_are_named_together(kernel_class):
     with pytest.raises(ConfigError) as error:
         kernel_class(0, -1, variance=0.0, lengthscale=math.inf)
     message = str(error.value)
@@ -189,5 +189,5 @@ def test_unknown_preset_lists_the_known_ones(kernel_class):
         kernel_class.preset("typo", 2, 3)
 
 
-def test_kernels_by_name():
+def test_kernels_are_found_by_name():
     assert set(KERNELS) == {"ard-rbf", "exponential"}

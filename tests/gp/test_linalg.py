@@ -29,7 +29,7 @@ def place(index):
     return f"layer {index[0] + 1}, head {index[1] + 1}"
 
 
-def test_reproduces_a_well_conditioned_matrix():
+def test_the_factor_reproduces_a_well_conditioned_matrix():
     torch.manual_seed(0)
     K = gram(3, 2)
     L = cholesky(K, "K")
@@ -53,7 +53,7 @@ def test_duplicated_points_succeed_with_the_smallest_jitter():
 
 
 @pytest.mark.parametrize(("lower", "upper"), list(pairwise(JITTERS)))
-def test_takes_the_smallest_jitter_that_works(lower, upper):
+def test_the_smallest_jitter_that_works_is_used(lower, upper):
     K = close_points(2 * lower)
     torch.testing.assert_close(
         jitter_of(cholesky(K, "K"), K), torch.full((2,), upper).double(), rtol=1e-6, atol=0
@@ -123,12 +123,12 @@ def test_indefinite_matrix_is_named_with_the_last_jitter():
     assert "\n" not in message
 
 
-def test_indefinite_beyond_the_ladder_raises():
+def test_a_matrix_that_no_jitter_makes_definite_raises():
     with pytest.raises(NumericalError, match="not positive definite"):
         cholesky(close_points(2 * JITTERS[-1]), "K")
 
 
-def test_gradient():
+def test_gradient_equals_finite_differences():
     torch.manual_seed(0)
     K = gram(2, M=3).requires_grad_()
 
@@ -144,7 +144,7 @@ def test_gradient_is_finite_for_duplicated_points():
     assert K.grad.isfinite().all()
 
 
-def test_triangular_inverse():
+def test_triangular_inverse_times_its_factor_is_the_identity():
     torch.manual_seed(0)
     L = torch.linalg.cholesky(gram(2, 3))
     inverse = triangular_inverse(L)
@@ -153,7 +153,7 @@ def test_triangular_inverse():
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_require_finite(bad):
+def test_require_finite_raises_unless_all_entries_are_finite(bad):
     require_finite(lambda: "fine", torch.ones(3))
     with pytest.raises(NumericalError, match="too large"):
         require_finite(lambda: "too large", torch.ones(3), torch.tensor([1.0, bad]))
@@ -186,7 +186,7 @@ def test_the_factor_and_its_inverse_have_the_derivatives_of_autograd(checked):
         torch.testing.assert_close(*found, rtol=1e-8, atol=1e-8)
 
 
-def test_the_factors_derivatives_against_finite_differences():
+def test_the_factors_derivatives_equal_finite_differences():
     torch.manual_seed(0)
     X = torch.randn(2, 4, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(
@@ -194,18 +194,7 @@ def test_the_factors_derivatives_against_finite_differences():
     )
 
 
-def test_factors_of_models_side_by_side():
-    torch.manual_seed(0)
-    X = torch.randn(3, 4, 4, dtype=torch.float64, requires_grad=True)
-    with unchecked():
-        together = torch.vmap(lambda x: inverse_factor(symmetric(x), "K"))(X)
-    alone = inverse_factor(symmetric(X), "K")
-    gradients = [torch.autograd.grad(L.sum() + L_inv.square().sum(), X)[0] for L, L_inv in (together, alone)]
-    torch.testing.assert_close(together, alone)
-    torch.testing.assert_close(*gradients)
-
-
-def test_matrix_units_are_given_back():
+def test_matrix_units_are_reset_after_the_block():
     for outer in (True, False):
         with matrix_units(outer):
             with suppress(ZeroDivisionError), matrix_units(not outer):

@@ -11,7 +11,7 @@ from sgpa.gp.objective import KlWeights, Progress, negative_elbo
 from sgpa.models import ModelConfig, PatchConfig, SgpaConfig, Transformer
 
 
-def test_categorical_likelihood_is_the_distribution():
+def test_categorical_likelihood_equals_torchs():
     f, y = torch.randn(5, 7, 4), torch.randint(0, 4, (7,))
     expected = -Categorical(logits=f).log_prob(y)  # [S, B]
     likelihood = CategoricalLikelihood()
@@ -25,7 +25,7 @@ def test_categorical_likelihood_is_the_distribution():
     assert torch.allclose(found.entropy, Categorical(probs=f.softmax(-1).mean(0)).entropy(), atol=1e-6)
 
 
-def test_laplace_likelihood_is_the_distribution_and_learns_its_scale():
+def test_laplace_likelihood_equals_torchs_and_learns_its_scale():
     likelihood = LaplaceLikelihood()
     with torch.no_grad():
         likelihood.log_b.fill_(-0.7)
@@ -52,7 +52,7 @@ def test_laplace_likelihood_is_the_distribution_and_learns_its_scale():
         (LaplaceLikelihood(), torch.tensor([1.0]), 2, "needs a model with 1 output"),
     ],
 )
-def test_targets_that_cannot_be_are_refused(likelihood, targets, outputs, message):
+def test_bad_targets_are_refused(likelihood, targets, outputs, message):
     with pytest.raises(InputError, match=message):
         likelihood.check(targets, outputs)
 
@@ -86,7 +86,7 @@ def test_the_model_elbo_uses_the_kl_of_every_layer():
 
 
 @given(st.floats(0, 1), st.integers(1, 10**6))
-def test_weights_rise_to_their_value_and_stay(fraction, size):
+def test_kl_weights_grow_linearly_and_then_stay(fraction, size):
     g, a = KlWeights(g="1/N", a=0.25, anneal=0.5).at(Progress(fraction, size))
     ramp = min(1.0, 2 * fraction)
     assert g == pytest.approx(ramp / size)

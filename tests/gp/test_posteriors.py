@@ -131,7 +131,7 @@ OPTIONS = st.fixed_dictionaries(
 @given(
     options=OPTIONS, shape=st.tuples(*[st.integers(1, 2)] * 2, *[st.integers(1, 5)] * 3, st.integers(1, 2))
 )
-def test_equals_the_joint_sparse_gp(oracle, form, kernel_class, shape, options):
+def test_each_form_equals_a_joint_sparse_gp(oracle, form, kernel_class, shape, options):
     x = make(kernel_class, shape, **options)
     answer = FORMS[form](x)
     B, H, _, V = x.v_a.shape
@@ -192,7 +192,7 @@ def test_printed_joint_covariance_is_an_erratum(kernel_class):
 
 @kernels
 @forms
-def test_gradients(form, kernel_class):
+def test_gradients_equal_finite_differences(form, kernel_class):
     x = make(kernel_class, (1, 1, 2, 2, 2, 2))
     leaves = [t.clone().requires_grad_() for t in (x.q, x.v_a, x.v_g, x.s_a, x.s_g)]
 
@@ -219,9 +219,10 @@ def check_draws(draws, mean, covariance):
 @kernels
 @forms
 @pytest.mark.parametrize("shared", [True, False])
-def test_marginal_draws_have_the_marginals_and_no_correlation(form, kernel_class, shared):
+def test_marginal_draws_have_the_marginals_and_are_uncorrelated(form, kernel_class, shared):
     posterior = FORMS[form](make(kernel_class, shared=shared)).posterior
-    draws = p.sample_marginals(posterior, (20_000,))
+    eps = torch.randn(20_000, *posterior.mean.shape, dtype=torch.float64)
+    draws = p.sample_marginals(posterior.mean, posterior.variance, eps)
     variance = posterior.variance.expand_as(posterior.mean)
     check_draws(draws, posterior.mean, torch.diag_embed(variance.mT))
 
@@ -233,32 +234,19 @@ def test_joint_draws_have_the_full_covariance(kernel_class, shared):
     A = p.whiten(torch.linalg.inv(x.L_g), x.kernel(x.g, x.q))
     L_c = torch.linalg.cholesky(x.kernel(x.q, x.q) - A.mT @ A)
     answer = orthogonal(x)
-    draws = p.sample_jointly(answer.posterior, L_c, A, x.s_g, (20_000,))
-    check_draws(draws, answer.posterior.mean, answer.covariance.expand(2, 2, 2, 4, 4))
+    mean = answer.posterior.mean  # [B, H, T, V]
+    eps_c = torch.randn(20_000, *mean.shape, dtype=torch.float64)
+    eps_g = torch.randn(20_000, 2, 2, 2, 3, 1, dtype=torch.float64)  # [S, B, H, V, M, 1]
+    draws = p.sample_jointly(mean, L_c, A, x.s_g, eps_c, eps_g)
+    check_draws(draws, mean, answer.covariance.expand(2, 2, 2, 4, 4))
 
 
-def test_paths_have_the_full_covariance_averaged_over_features():
-    x = make(ArdRbfKernel)
-    A = p.whiten(torch.linalg.inv(x.L_g), x.kernel(x.g, x.q))
-    answer, R, S = orthogonal(x), 3, 40_000
-    omega = torch.randn(S, 1, *x.kernel.log_lengthscale.shape, R, dtype=torch.float64)
-
-    def features(points):
-        angles = x.kernel.scale(points) @ omega
-        size = (0.5 * x.kernel.log_variance).exp().view(-1, 1, 1) / R**0.5
-        return size * torch.cat([angles.cos(), angles.sin()], -1)
-
-    psi = torch.linalg.inv(x.L_g) @ features(x.g)
-    draws = p.sample_paths(answer.posterior.mean, A, x.s_g, features(x.q), psi, (S,))
-    check_draws(draws, answer.posterior.mean, answer.covariance.expand(2, 2, 2, 4, 4))
-
-
-def test_variance_is_not_negative_where_rounding_explains_too_much():
+def test_variance_is_zero_where_the_explained_part_exceeds_the_prior():
     A, s = torch.full((1, 1, 1, 3), 1.01), torch.zeros(1, 2, 1, 1)
     assert (p.marginal_variance(torch.ones(1, 1, 3), A, s) == 0).all()
 
 
 def test_gradient_of_draws_is_finite_at_zero_variance():
     variance = torch.zeros(1, 1, 3, 2, requires_grad=True)
-    p.sample_marginals(Posterior(torch.zeros(1, 1, 3, 2), variance)).sum().backward()
+    p.sample_marginals(torch.zeros(1, 1, 3, 2), variance, torch.randn(1, 1, 3, 2)).sum().backward()
     assert variance.grad.isfinite().all()

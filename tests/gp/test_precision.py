@@ -1,4 +1,4 @@
-"""Which products may be fast, and which must not: the measurements behind docs/precision.md.
+"""Which products may be fast, and which must not: the measurements behind docs/reference/precision.md.
 
 On the CPU a TF32 product is made by rounding what goes into it to ten bits after the leading one.
 """
@@ -28,15 +28,10 @@ def tf32(x):
 class FastGradient(torch.autograd.Function):
     """Rounds the gradient that goes into the products of a backward pass."""
 
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(y):
+    def forward(ctx, y):
+        del ctx
         return y.view_as(y)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        del ctx, inputs, output
 
     @staticmethod
     def backward(ctx, g):
@@ -59,7 +54,7 @@ class FastLinear(TorchFunctionMode):
         return y if bias is None else y + bias
 
 
-def test_rounding_is_that_of_tf32():
+def test_rounding_keeps_the_bits_of_tf32():
     x = torch.tensor([1 + 2**-10, 1 + 2**-12, -(1 + 3 * 2**-11), 2.0**-20, 0.0])
     assert tf32(x).tolist() == [1 + 2**-10, 1.0, -(1 + 2**-9), 2.0**-20, 0.0]
     y = torch.randn(1000)
@@ -78,10 +73,13 @@ LAYERS = {
 @pytest.mark.parametrize("name", LAYERS)
 def test_bfloat16_does_not_reach_mean_variance_and_kl(name, monkeypatch):
     layer, x, seen = LAYERS[name](), torch.randn(2, 5, 8), []
-    draw = layer.draw
-    monkeypatch.setattr(
-        layer, "draw", lambda moments, samples: seen.append(moments) or draw(moments, samples)
-    )
+    compute = layer.moments
+
+    def moments(*arguments):
+        seen.append(compute(*arguments))
+        return seen[-1]
+
+    monkeypatch.setattr(layer, "moments", moments)
     layer(x)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         layer(x)
@@ -124,7 +122,7 @@ def losses_and_gradients(method, model, batches):
     return torch.stack(losses), torch.stack(gradients)
 
 
-def test_tf32_in_linear_maps_is_lost_in_the_noise_of_the_batches(trained):
+def test_tf32_in_linear_maps_changes_less_than_the_choice_of_a_batch(trained):
     """It changes loss and gradient by less than 1 % of their standard deviation over batches."""
     loss, g = losses_and_gradients(*trained)
     with FastLinear():
@@ -187,7 +185,7 @@ def test_a_fast_gram_matrix_harms_variance_and_kl():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_factor_in_float32_is_off_where_float64_is_fine(seed):
+def test_a_factor_in_float32_is_inaccurate_where_float64_is_accurate(seed):
     """|L^-1 (K + ε) L^-T - I|, which is zero for the right factor, of 32 points of a smooth kernel."""
     torch.manual_seed(seed)
     points = torch.randn(1, 32, 2, dtype=torch.float64)

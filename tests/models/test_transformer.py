@@ -1,3 +1,4 @@
+import json
 import math
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from sgpa.models import (
     DotProductConfig,
     KernelAttentionConfig,
     KernelConfig,
+    MeanFieldConfig,
     ModelConfig,
     PatchConfig,
     SgpaConfig,
@@ -22,7 +24,7 @@ from sgpa.models import (
     to_json,
 )
 from sgpa.models.embeddings.tokens import TokenEmbedding
-from sgpa.models.layer import NoDropout
+from sgpa.models.modes import NoDropout
 from sgpa.models.saving import warm_start
 from support.small_models import ATTENTIONS, GRAPHS, INPUTS, PATCHES, TOKENS, graphs, images, small, texts
 
@@ -75,7 +77,7 @@ def test_a_padded_text_equals_the_text_alone(attention):
         assert torch.allclose(model(ids).f[1], model(ids[1:2, :4]).f[0])
 
 
-def test_node_order_does_not_matter_to_a_graph():
+def test_outputs_do_not_depend_on_the_order_of_nodes():
     model = Transformer(small(GRAPHS, KernelAttentionConfig())).double().eval()
     g = graphs()
     g = Graphs(g.nodes[:1], g.edges[:1], g.edge_types[:1], g.identifiers[:1].double())
@@ -111,7 +113,7 @@ def test_global_state_of_all_layers_equals_layer_by_layer_and_ignores_dropout():
     assert all(m.training for m in model.modules())
 
 
-def test_changed_weights_never_meet_a_stale_state():
+def test_predictions_follow_changed_weights():
     model = Transformer(small())
     before = model.predict(images(1), seed=3).probabilities
     with torch.no_grad():
@@ -121,7 +123,7 @@ def test_changed_weights_never_meet_a_stale_state():
     assert not torch.allclose(before, model.predict(images(1), seed=3).probabilities)
 
 
-def test_noise_may_begin_with_a_share_of_its_variance():
+def test_the_initial_variance_is_scaled():
     config = ModelConfig(embedding=PATCHES, depth=2, heads=2, width=16, outputs=3)
     batch = Batch(images(8), torch.zeros(8, dtype=torch.int64))
     for method, change in ((Sgpa(initial_variance_scale=0.25), math.log(0.25)), (Sgpa(), 0.0)):
@@ -134,7 +136,7 @@ def test_noise_may_begin_with_a_share_of_its_variance():
         Sgpa(initial_variance_scale=2)
 
 
-def test_placing_inducing_points_uses_real_tokens_only():
+def test_inducing_points_start_on_tokens_that_are_not_padding():
     model = Transformer(small(TOKENS, depth=1)).eval()
     ids = texts()
     model.place_inducing_points(ids)
@@ -157,7 +159,7 @@ def test_predict_is_repeatable_and_leaves_the_random_state_and_mode_alone():
     assert model.training
 
 
-def test_uncertainty_splits_into_what_data_and_model_do_not_know():
+def test_entropy_is_expected_entropy_plus_mutual_information():
     found = Transformer(small()).predict(images(6), samples=20)
     assert torch.allclose(found.probabilities.sum(-1), torch.ones(6))
     assert torch.allclose(found.entropy, found.expected_entropy + found.mutual_information, atol=1e-6)
@@ -166,7 +168,7 @@ def test_uncertainty_splits_into_what_data_and_model_do_not_know():
     assert point.mutual_information.max() < 1e-6
 
 
-def test_regression_reports_both_variances():
+def test_regression_variance_is_that_of_model_plus_data():
     model = Transformer(small(GRAPHS, outputs=1, likelihood="laplace"))
     found = model.predict(graphs(), samples=50)
     assert torch.allclose(found.variance, found.model_variance + found.data_variance)
@@ -175,7 +177,7 @@ def test_regression_reports_both_variances():
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
-def test_a_saved_model_comes_back_the_same(tmp_path, attention):
+def test_a_saved_model_predicts_the_same_after_loading(tmp_path, attention):
     model = Transformer(small(attention=ATTENTIONS[attention]))
     model.save_pretrained(tmp_path / "model")
     again = sgpa.load(tmp_path / "model")
@@ -185,14 +187,30 @@ def test_a_saved_model_comes_back_the_same(tmp_path, attention):
     assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
 
 
-def test_configs_survive_json():
+def test_configs_are_equal_after_json():
     for attention in ATTENTIONS.values():
         for embedding in (PATCHES, TOKENS, GRAPHS):
             config = small(embedding, attention)
             assert from_json(to_json(config)) == config
 
 
-def test_damaged_or_foreign_files_are_refused_in_one_line(tmp_path):
+@pytest.mark.parametrize(
+    ("part", "field", "only"), [("attention", "paths", False), ("weights", "estimator", "flipout")]
+)
+def test_saved_models_open_though_a_setting_was_removed_since(tmp_path, part, field, only):
+    model = Transformer(small(weights=MeanFieldConfig()))
+    file = model.save_pretrained(tmp_path / "model") / "config.json"
+    saved = json.loads(file.read_text(encoding="utf-8"))
+    saved[part][field] = only
+    file.write_text(json.dumps(saved), encoding="utf-8")
+    assert sgpa.load(tmp_path / "model").config == model.config
+    saved[part][field] = "other"
+    file.write_text(json.dumps(saved), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=f"{field}='other' was removed"):
+        sgpa.load(tmp_path / "model")
+
+
+def test_damaged_or_other_files_are_refused_in_one_line(tmp_path):
     model = Transformer(small())
     path = model.save_pretrained(tmp_path / "model")
     with pytest.raises(CheckpointError, match="does not exist"):
@@ -224,7 +242,7 @@ def test_warm_start_copies_all_but_the_variational_parameters():
         warm_start(model, Transformer(small(attention=DotProductConfig())).state_dict())
 
 
-def test_a_warm_started_model_is_the_point_model_where_the_global_part_is_silent():
+def test_a_warm_started_model_has_the_means_of_the_point_model_far_from_global_keys():
     source = Transformer(small(attention=KernelAttentionConfig(kernel=KernelConfig(preset="paper")))).eval()
     model = Transformer(small(attention=SgpaConfig(kernel=KernelConfig(preset="paper"), num_global=3))).eval()
     warm_start(model, source.state_dict())
@@ -259,13 +277,13 @@ def test_a_warm_started_model_is_the_point_model_where_the_global_part_is_silent
         (GRAPHS, replace(graphs(), identifiers=torch.randn(2, 3, 5)), "width 5, the model expects 3"),
     ],
 )
-def test_inputs_that_cannot_be_read_are_refused_in_one_line(embedding, inputs, message):
+def test_bad_inputs_are_refused_in_one_line(embedding, inputs, message):
     with pytest.raises((InputError, ArithmeticError), match=message) as caught:
         Transformer(small(embedding)).predict(inputs)
     assert "\n" not in str(caught.value)
 
 
-def test_nothing_to_predict_and_no_samples_are_refused():
+def test_no_rows_and_no_samples_are_refused():
     model = Transformer(small())
     with pytest.raises(InputError, match="no row"):
         model.predict(images(0))
@@ -278,23 +296,20 @@ def test_nothing_to_predict_and_no_samples_are_refused():
 def test_a_config_reports_all_bad_fields_at_once():
     with pytest.raises(ConfigError, match=r"depth=0.*width=9.*dropout=1.0.*pooling='max'"):
         small(depth=0, width=9, dropout=1.0, pooling="max")
-    for other in ({"joint": True}, {"form": "standard"}, {"kernel": KernelConfig(name="exponential")}):
-        with pytest.raises(ConfigError, match="paths=True"):
-            SgpaConfig(paths=True, **other)
     with pytest.raises(ConfigError, match="divisor of image_size=8"):
         PatchConfig(image_size=8, patch_size=3)
     with pytest.raises(ConfigError, match="ard-rbf, exponential"):
         KernelConfig(name="linear")
 
 
-def test_dropout_comes_back_after_a_block_without_it():
+def test_dropout_is_on_again_after_a_block_without_it():
     model = Transformer(small()).train()
     with NoDropout(model):
         assert not any(m.training for m in model.modules() if isinstance(m, torch.nn.Dropout))
     assert all(m.training for m in model.modules())
 
 
-def test_new_tokens_are_as_large_as_asked_for():
+def test_initial_embeddings_have_the_configured_scale():
     torch.manual_seed(0)
     config = TokenConfig(vocabulary=2000, embedding_width=8, scale=0.3)
     weight = TokenEmbedding(config, 8).tokens.weight.detach()
@@ -302,7 +317,7 @@ def test_new_tokens_are_as_large_as_asked_for():
     assert (weight[0] == 0).all()
 
 
-def test_dropped_tokens_are_gone_and_their_places_stay():
+def test_token_dropout_removes_tokens_and_keeps_positions():
     torch.manual_seed(0)
     layer = TokenEmbedding(TokenConfig(vocabulary=50, max_tokens=40, embedding_width=8, drop=0.25), 8)
     ids = torch.randint(1, 50, (200, 40))
@@ -317,7 +332,7 @@ def test_dropped_tokens_are_gone_and_their_places_stay():
 
 
 @pytest.mark.parametrize("dropout", [0.0, 1e-9])
-def test_every_sample_drops_tokens_of_its_own(dropout):
+def test_every_sample_drops_different_tokens(dropout):
     torch.manual_seed(0)
     model = Transformer(small(replace(TOKENS, drop=0.5), ATTENTIONS["kernel"], dropout=dropout)).train()
     assert model.stochastic
@@ -327,7 +342,7 @@ def test_every_sample_drops_tokens_of_its_own(dropout):
     assert not model.eval().stochastic
 
 
-def test_sums_count_real_tokens_only_and_grow_with_their_number():
+def test_sum_pooling_adds_tokens_that_are_not_padding():
     torch.manual_seed(0)
     model = Transformer(small(TOKENS, ATTENTIONS["kernel"], pooling="sum"))
     x, padding = torch.randn(2, 5, 8), torch.tensor([[False] * 5, [False, False, True, True, True]])

@@ -14,11 +14,11 @@ from sgpa.attention import (
     ChengBootsSgpa,
     DotProductAttention,
     KernelAttention,
-    Moments,
     OrthogonalSgpa,
     StandardSgpa,
 )
-from sgpa.attention.sampled import SampledAttention
+from sgpa.attention.kernel import KernelProjections
+from sgpa.attention.moments import JointMoments, Moments
 from sgpa.gp.kernels import ArdRbfKernel, ExponentialKernel, Kernel
 from sgpa.gp.linalg import JITTERS
 from sgpa.gp.posteriors import covariance
@@ -63,10 +63,10 @@ DECOUPLED = list(variants(OrthogonalSgpa, ChengBootsSgpa, tied=NO_YES, whitened=
 SAMPLED = [*DECOUPLED, *variants(StandardSgpa, tied=NO_YES, whitened=NO_YES, joint=NO_YES)]
 
 
-def placed(*classes: type[Attention]) -> list:
-    # builders of layers whose tokens have places, more of them than tokens
+def position_aware(*classes: type[Attention]) -> list:
+    # builders of layers with position-aware keys; there are more positions than tokens
     where = torch.randn(T + 2, H, D, generator=torch.Generator().manual_seed(2))
-    options = [{"places": where}, {"places": where, "tied": False}]
+    options = [{"positions": where}, {"positions": where, "tied": False}]
     return [
         pytest.param(partial(make, c, ArdRbfKernel, **o), id=f"{c.__name__}-{'-'.join(o)}")
         for c, o in product(classes, options)
@@ -79,20 +79,20 @@ def tokens(B: int = 3, T: int = T) -> Tensor:
 
 def full_covariance(m: Moments) -> Tensor:
     # of what is drawn: over tokens where they are drawn jointly, else diagonal     [B, H, V, T, T]
-    if m.L_c is None:
+    if not isinstance(m, JointMoments):
         return torch.diag_embed(m.posterior.variance.expand_as(m.mean).mT)
     return covariance(m.L_c @ m.L_c.mT + m.A.mT @ m.A, m.A, m.s).expand(-1, -1, D, -1, -1)
 
 
-def dense_algebra(layer: SampledAttention, x: Tensor, *, b: int, h: int, d: int) -> dense.Svgp:
+def dense_algebra(layer: KernelProjections, x: Tensor, *, b: int, h: int, d: int) -> dense.Svgp:
     # the layer's sparse GP for sequence b, head h and value dimension d, with its smallest jitter
     def project(points: Tensor, W: nn.Linear) -> Tensor:  # on the rows of W that are head h's
         return (points @ W.weight[h * D : (h + 1) * D].mT).detach()
 
-    def at(places: Tensor | None) -> Tensor | float:  # they are in units of the length-scales
-        return 0.0 if places is None else (places * layer.kernel.log_lengthscale[h].exp()).detach()
+    def unscaled(positions: Tensor | None) -> Tensor | float:  # they are in units of the length-scales
+        return 0.0 if positions is None else (positions * layer.kernel.log_lengthscale[h].exp()).detach()
 
-    here = at(None if layer.places is None else layer.places[: x.shape[1], h])
+    here = unscaled(None if layer.places is None else layer.places[: x.shape[1], h])
     k, v = project(x[b], layer.W_qk) + here, project(x[b], layer.W_v)[:, d]
     q = k if layer.W_q is None else project(x[b], layer.W_q) + here
     if isinstance(layer, StandardSgpa):
@@ -101,7 +101,7 @@ def dense_algebra(layer: SampledAttention, x: Tensor, *, b: int, h: int, d: int)
         s = torch.linalg.cholesky(K_kk) @ s if layer.whitened else s
         K_qq, K_qk = dense.gram(layer.kernel, h, q, q), dense.gram(layer.kernel, h, q, k)
         return dense.svgp(K_qq, K_qk, K_kk, dense.standard(K_kk, v, s @ s.mT))
-    g = project(layer.Z_g[h], layer.W_qk) + at(None if layer.places_g is None else layer.places_g[h])
+    g = project(layer.Z_g[h], layer.W_qk) + unscaled(None if layer.places_g is None else layer.places_g[h])
     K = dense.grams(layer.kernel, h, q, k, g, jitter=JITTERS[0])
     s = layer.s_factor()[h, d].detach()
     s = torch.linalg.cholesky(K.gg) @ s if layer.whitened else s

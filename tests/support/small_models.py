@@ -21,7 +21,6 @@ ATTENTIONS = {
     "kernel": KernelAttentionConfig(),
     "orthogonal": SgpaConfig(num_global=3),
     "joint": SgpaConfig(num_global=3, joint=True),
-    "paths": SgpaConfig(num_global=3, paths=True),
     "cheng-boots": SgpaConfig(form="cheng-boots", num_global=3),
     "standard": SgpaConfig(form="standard"),
 }

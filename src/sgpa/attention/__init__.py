@@ -1,10 +1,11 @@
 """Attention layers that can replace `nn.MultiheadAttention` in any self-attention model."""
 
-from sgpa.attention.base import Attention, Moments
+from sgpa.attention.base import Attention
 from sgpa.attention.decoupled import ChengBootsSgpa, DecoupledSgpa, OrthogonalSgpa
 from sgpa.attention.dot_product import DotProductAttention
 from sgpa.attention.global_state import GlobalState, global_states
 from sgpa.attention.kernel import KernelAttention
+from sgpa.attention.moments import Moments
 from sgpa.attention.standard import StandardSgpa
 
 __all__ = [

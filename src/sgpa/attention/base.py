@@ -1,41 +1,25 @@
 """What all attention layers share: projections into heads, masks, and the contract."""
 
-from dataclasses import dataclass
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 
+from sgpa.attention.moments import Moments
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.noise import Dropout
 from sgpa.core.precision import full_precision, recording, require_finite
-from sgpa.core.types import AttentionOutput, Kl, Posterior
-
-
-@dataclass(frozen=True)
-class Moments:
-    """An attention layer before sampling: enough to sample from and to pay for."""
-
-    mean: Tensor  # [B, H, T, V]
-    kl: Kl
-    variance: Tensor | None = None  # None where attention is deterministic   [B, H, T, V]
-    L_c: Tensor | None = None  # factor of K_qq - Q_qq, for joint sampling      [B, H, T, T]
-    A: Tensor | None = None  # [B, H, M, T]
-    s: Tensor | None = None  # [.., H, V or 1, M, M]
-
-    @property
-    def posterior(self) -> Posterior:
-        """Mean and marginal variance (zero where attention is deterministic)."""
-        return Posterior(self.mean, torch.zeros_like(self.mean) if self.variance is None else self.variance)
+from sgpa.core.types import AttentionOutput
 
 
 class Attention(nn.Module):
-    """Self-attention over x [B, T, E], with arguments in the manner of `nn.MultiheadAttention`.
+    """Self-attention over x [B, T, E], with the arguments and masks of `nn.MultiheadAttention`.
 
-    `key_padding_mask` [B, T] is True at padding, as there. Subclasses implement `moments` and `weights`;
-    those with `stochastic = True` draw their output, and draw `samples` of them at once when asked to.
+    Subclasses implement `moments` and `weights`. Those with `stochastic = True` draw their output.
     """
 
     stochastic = False
+    controls_own_precision = True  # whether what needs float32 is safe when float32 products may run in TF32
 
     def __init__(self, embed_dim: int, num_heads: int, *, dropout: float = 0.0) -> None:
         super().__init__()
@@ -59,22 +43,13 @@ class Attention(nn.Module):
         self.W_o = nn.Linear(embed_dim, embed_dim)
         self.dropout = Dropout(dropout)
 
-    @property
-    def controls_own_precision(self) -> bool:
-        """Whether the products that need float32 are in operators that see to it by themselves."""
-        return True
-
     def moments(self, x: Tensor, padding: Tensor | None, state: object = None) -> Moments:
-        """Everything up to, but not including, the sampling; x is zero at padding."""
+        """The distribution of the heads' values and its KL; x [B, T, E] is zero at padding."""
         raise NotImplementedError
 
     def weights(self, x: Tensor, padding: Tensor | None) -> Tensor:
-        """What the values are multiplied with, [B, H, T, T]: for looking at, no pass writes it out."""
+        """What the values are multiplied with, [B, H, T, T]: for inspection, `forward` does not use it."""
         raise NotImplementedError
-
-    def draw(self, moments: Moments, samples: tuple[int, ...]) -> Tensor:
-        """F for each head, [*samples, B, H, T, V]; `samples` is empty or one number."""
-        return moments.mean.expand(samples + moments.mean.shape)
 
     def forward(
         self,
@@ -84,42 +59,51 @@ class Attention(nn.Module):
         state: object = None,
         samples: int | None = None,
     ) -> AttentionOutput:
-        """Attend. With `samples=S` the value is [S, B, T, E], the draws independent over S."""
+        """Attend over the tokens of each sequence.
+
+        Args:
+            x: tokens, [B, T, E].
+            key_padding_mask: True at padding, [B, T] bool; no mask means no padding.
+            state: the layer's global state, for decoupled SGPA; computed here where it is left out.
+            samples: S draws at once, independent of each other; one draw where it is left out.
+
+        Returns:
+            value [B, T, E], or [S, B, T, E] with `samples=S`, zero at padding, and the KL of the layer.
+        """
         check_inputs(x, key_padding_mask, self.embed_dim, self.name)
         if samples is not None and samples < 1:
-            raise InputError(f"{self.name}: samples={samples}, at least one is needed")
-        x = mask_tokens(x, key_padding_mask)  # makes v_a = x W_v zero at padding: see posteriors.py
-        draws = () if samples is None else (samples,)
-        if self.stochastic:
-            with full_precision(x):
-                F, kl = self.sampled(x.to(self.W_v.weight.dtype), key_padding_mask, state, draws)
-        else:
-            F, kl = self.sampled(x, key_padding_mask, state, draws)
-        value = self.dropout(self.W_o(merge_heads(F)))  # [*S, B, T, E]
-        value = mask_tokens(value, key_padding_mask)
-        require_finite(lambda: self.not_finite_message(x), value, kl.g, kl.a)
-        return AttentionOutput(value, kl)
-
-    def sampled(
-        self, x: Tensor, padding: Tensor | None, state: object, samples: tuple[int, ...]
-    ) -> tuple[Tensor, Kl]:
-        """F as `draw` gives it, and what it costs."""
-        moments = self.moments(x, padding, state)
-        return self.draw(moments, samples), moments.kl
+            raise InputError(f"{self.name}: samples={samples} (allowed: 1 or more)")
+        if key_padding_mask is not None:
+            x = mask_tokens(x, key_padding_mask)  # makes v_a = x W_v zero at padding: see gp/posteriors.py
+        with full_precision(x) if self.stochastic else nullcontext():
+            points = x.to(self.W_v.weight.dtype) if self.stochastic else x  # autocast makes bfloat16 of x
+            moments = self.moments(points, key_padding_mask, state)
+            F = moments.draw(() if samples is None else (samples,))  # [*S, B, H, T, V]
+        value = self.dropout(
+            self.W_o(F.transpose(-3, -2).flatten(-2))
+        )  # concat(F_1 .. F_H) W_o  [*S, B, T, E]
+        if key_padding_mask is not None:
+            value = mask_tokens(value, key_padding_mask)
+        require_finite(lambda: self.not_finite_message(x), value, moments.kl.g, moments.kl.a)
+        return AttentionOutput(value, moments.kl)
 
     def not_finite_message(self, x: Tensor) -> str:
-        """What to say when the output for x is not finite."""
+        """The error message for an output that is not finite."""
         if not x.isfinite().all():
             return f"{self.name}: its input x has entries that are NaN or infinite"
         return self.overflow_message()
 
     def overflow_message(self) -> str:
-        """What to say when the output for a finite input is not finite."""
+        """The error message for an output that is not finite although x is."""
         return f"{self.name}: the attention output is not finite; lower the learning rate"
 
     def heads(self, x: Tensor, W: nn.Linear) -> Tensor:
         """x W, cut into heads: [B, T, E] -> [B, H, T, D]."""
         return W(x).unflatten(-1, (self.num_heads, self.head_width)).transpose(-3, -2)
+
+    def name_matrix(self, index: tuple[int, ...]) -> str:
+        """Matrix [b, h] of this layer in words, for error messages."""
+        return f"{self.name}, sequence {index[0]} of the batch, head {index[1] + 1}"
 
     def extra_repr(self) -> str:
         """Width and heads, for printing."""
@@ -131,13 +115,8 @@ def mask_tokens(x: Tensor, padding: Tensor | None) -> Tensor:
     return x if padding is None else x.masked_fill(padding.unsqueeze(-1), 0.0)
 
 
-def merge_heads(F: Tensor) -> Tensor:
-    """concat(F_1, ..., F_H): [..., H, T, V] -> [..., T, H V]."""
-    return F.transpose(-3, -2).flatten(-2)
-
-
 def check_inputs(x: Tensor, padding: Tensor | None, width: int, name: str) -> None:
-    """One clear line for what people get wrong most often."""
+    """Raise an error of one line unless x is [B, T, width] with tokens, and the mask fits it."""
     if x.ndim != 3 or x.shape[-1] != width:
         raise InputError(f"{name}: expected x of shape [B, T, {width}], got {list(x.shape)}")
     if not x.is_floating_point():

@@ -1,21 +1,30 @@
 """Scaled dot-product attention (eq:sdp), the deterministic baseline."""
 
-from typing import Any
-
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from sgpa.attention.base import Attention, Moments
+from sgpa.attention import backend
+from sgpa.attention.base import Attention
+from sgpa.attention.moments import Moments
 from sgpa.core.types import Kl
 
 
 class DotProductAttention(Attention):
-    """softmax(q k' / √D) v for each head; on a GPU by torch's fused attention, which writes no weights.
+    """softmax(q k' / √D) v for each head.
 
-    On a CPU the fused attention gains little time, and its backward pass, which computes the scores again,
-    gives NaN where they are so large (about 1e9) that the exponential of their rounding error overflows.
+    On a GPU torch's fused attention computes it, which writes no weights. On a CPU that gains little time,
+    and its backward pass, which computes the scores again, gives NaN where they are so large (about 1e9) that
+    the exponential of their rounding error overflows.
 
+    Args:
+        embed_dim: E, the width of tokens.
+        num_heads: H, which divides E.
+        dropout: probability of dropout on the output.
+
+    Returns:
+        `AttentionOutput` with value [B, T, E] for x [B, T, E], and a KL of zero.
+
+    >>> import torch
     >>> DotProductAttention(8, 2)(torch.randn(3, 5, 8)).value.shape
     torch.Size([3, 5, 8])
     """
@@ -28,11 +37,11 @@ class DotProductAttention(Attention):
     def moments(self, x: Tensor, padding: Tensor | None, state: object = None) -> Moments:
         """The attended values."""
         del state
-        if not x.is_cuda:
+        if not backend.fuses_softmax(x):
             return Moments(self.weights(x, padding) @ self.heads(x, self.W_v), Kl.zero(x))
         q, k, v = (self.heads(x, W) for W in (self.W_q, self.W_k, self.W_v))  # [B, H, T, D]
         real = None if padding is None else ~padding[:, None, None, :]  # [B, 1, 1, T]
-        return Moments(attend(q, k, v, real), Kl.zero(x))
+        return Moments(scaled_dot_product_attention(q, k, v, attn_mask=real), Kl.zero(x))
 
     def weights(self, x: Tensor, padding: Tensor | None) -> Tensor:
         """softmax(q k' / √D), zero at padding."""
@@ -41,42 +50,3 @@ class DotProductAttention(Attention):
         if padding is not None:
             scores = scores.masked_fill(padding[:, None, None, :], -float("inf"))
         return scores.softmax(-1)
-
-
-def attend(q: Tensor, k: Tensor, v: Tensor, real: Tensor | None) -> Tensor:
-    """Fused softmax(q k' / √D) v over the keys at which `real` [B, 1, 1, T] is True: [B, H, T, V]."""
-    if torch._C._functorch.is_batchedtensor(q):
-        return _SideBySide.apply(q, k, v, real)
-    return scaled_dot_product_attention(q, k, v, attn_mask=real)
-
-
-class _SideBySide(torch.autograd.Function):
-    """Attention under `torch.vmap`: models side by side are a larger batch.
-
-    torch's own rules loop over the models on a CPU, and on a GPU leave out what the backward pass needs,
-    because a tensor inside `vmap` does not say that a gradient will be wanted.
-    """
-
-    @staticmethod
-    def forward(q: Tensor, k: Tensor, v: Tensor, real: Tensor | None) -> Tensor:
-        raise NotImplementedError("only under vmap")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor | None, ...], output: Tensor) -> None:
-        raise NotImplementedError("only under vmap")
-
-    @staticmethod
-    def vmap(info: Any, dims: tuple[int | None, ...], *inputs: Tensor | None) -> tuple[Tensor, int]:
-        """[E, B, ...] is [E B, ...] for a while; gradients are those of the operations in here."""
-        E = info.batch_size
-        q, k, v, real = (_fold(x, dim, E) for x, dim in zip(inputs, dims, strict=True))
-        assert q is not None
-        assert k is not None
-        assert v is not None
-        return attend(q, k, v, real).unflatten(0, (E, -1)), 0
-
-
-def _fold(x: Tensor | None, dim: int | None, size: int) -> Tensor | None:
-    if x is None:
-        return None
-    return (x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)

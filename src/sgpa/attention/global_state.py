@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from sgpa.attention.kernel import RBF
+from sgpa.attention import backend
 from sgpa.core.precision import recording
-from sgpa.gp.fused import fused_inducing, inducing_fuses
+from sgpa.gp.fused import fused_inducing
 from sgpa.gp.linalg import JITTERS, inverse_factor
 from sgpa.gp.posteriors import orthogonal_kl_g
 
@@ -28,13 +28,13 @@ class GlobalState:
     v_g: Tensor  # [H, M, V]
     w_g: Tensor  # L' v_g                                          [H, M, V]
     kl: Tensor  # global KL summed over heads                      []
-    packed: Tensor | None = None  # the first two, w_g and log σ_f² as the fast path reads them   [H, M, N]
+    packed: Tensor | None = None  # L_inv, k_g, w_g and log σ_f² as the operators read them   [H, M, N]
 
 
 def lower(raw: Tensor) -> Tensor:
-    """The strictly lower triangle of raw [..., M, M], and on the diagonal what it is the logarithm of.
+    """The strictly lower triangle of raw [..., M, M] with the exponential of its diagonal.
 
-    Entry by entry: reading and writing diagonals would be passes of their own.
+    Entries are selected by a mask: reading and writing diagonals would take passes of their own.
     """
     on_diagonal = torch.eye(raw.shape[-1], dtype=torch.bool, device=raw.device)
     return torch.where(on_diagonal, torch.where(on_diagonal, raw, 0.0).exp(), raw.tril(-1))
@@ -46,13 +46,15 @@ def global_states(layers: Sequence["DecoupledSgpa"], features: Tensor) -> tuple[
     W = torch.stack([layer.W_qk.weight for layer in layers]).unflatten(1, (layers[0].num_heads, -1))
     scale = torch.stack([kernel.inverse_lengthscale(W.dtype) for kernel in kernels])  # [L, H, D]
     k_g = features @ (W * scale.unsqueeze(-1)).mT  # [L, H, M, D]
-    at: list[Tensor] = [layer.places_g for layer in layers if layer.places_g is not None]
-    k_g = k_g + torch.stack(at) if at else k_g
+    positions: list[Tensor] = [layer.places_g for layer in layers if layer.places_g is not None]
+    k_g = k_g + torch.stack(positions) if positions else k_g
     log_variance = torch.stack([kernel.log_variance for kernel in kernels])  # [L, H]
     raw = torch.stack([layer.raw_s_g for layer in layers])  # [L, H, V, M, M]
     v_g = torch.stack([layer.v_g for layer in layers])  # [L, H, M, V]
-    if all(layer.controls_own_precision and layer.whitened for layer in layers) and inducing_fuses(k_g):
-        packed, S, kl = fused_inducing(k_g, log_variance, raw, v_g, JITTERS[0], RBF[type(kernels[0])])
+    operators = all(layer.controls_own_precision and layer.whitened for layer in layers)
+    if backend.choose(k_g, operators).fused:
+        rbf = backend.RBF[type(kernels[0])]
+        packed, S, kl = fused_inducing(k_g, log_variance, raw, v_g, JITTERS[0], rbf)
         if recording(kl) or kl.isfinite().all():
             return _unpacked(k_g, packed, raw, S, v_g, kl)
     return plain_states(layers, k_g, log_variance, raw, v_g)

@@ -1,25 +1,26 @@
 """Kernel attention (eq:kattn): the posterior mean of a sparse GP, without its variance."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from sgpa.attention.base import Attention, Moments
+from sgpa.attention import backend
+from sgpa.attention.base import Attention
+from sgpa.attention.moments import Moments
 from sgpa.core.errors import ConfigError, InputError
 from sgpa.core.types import Kl
-from sgpa.gp.fused import TRITON, WIDTH, apart, fused_attend
-from sgpa.gp.kernels import ArdRbfKernel, ExponentialKernel, Kernel
-
-RBF = {ArdRbfKernel: True, ExponentialKernel: False}  # what the fast paths call the kernels they know
+from sgpa.gp.fused import fused_attend, split
+from sgpa.gp.kernels import Kernel
 
 
 class KernelProjections(Attention):
     """Attention whose queries and keys are points of one kernel's input space.
 
-    `tied` (the default, and the paper's choice) projects both with W_qk, so that q = k_a and K_qa is
-    symmetric. Untied, queries and keys are different points of the same space.
-
-    With `places` (from `places.places`) tokens carry where they are, and learn it.
+    With `tied` (the default, and the paper's choice) both are projected by W_qk, so that q = k_a and K_qa is
+    symmetric. Untied, queries and keys are different points of the same space. With `positions` keys are
+    position-aware (`positions.grid_positions`); positions are learned.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class KernelProjections(Attention):
         kernel: Kernel,
         *,
         tied: bool = True,
-        places: Tensor | None = None,
+        positions: Tensor | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__(embed_dim, num_heads, dropout=dropout)
@@ -39,34 +40,41 @@ class KernelProjections(Attention):
                 f"{type(self).__name__}: the kernel is for (heads, width) = "
                 f"{tuple(kernel.log_lengthscale.shape)}, this layer needs {expected}"
             )
+        if positions is not None and tuple(positions.shape[1:]) != expected:
+            raise ConfigError(
+                f"{type(self).__name__}: positions are for (heads, width) = {tuple(positions.shape[1:])}, "
+                f"this layer needs {expected}"
+            )
         self.kernel = kernel
         self.W_qk = nn.Linear(embed_dim, embed_dim, bias=False)  # projects the keys
         self.W_q = None if tied else nn.Linear(embed_dim, embed_dim, bias=False)
-        if places is not None and tuple(places.shape[1:]) != expected:
-            raise ConfigError(
-                f"{type(self).__name__}: places are for (heads, width) = {tuple(places.shape[1:])}, "
-                f"this layer needs {expected}"
-            )
-        self.places = None if places is None else nn.Parameter(places.clone())  # [T, H, D]
+        self.places = None if positions is None else nn.Parameter(positions.clone())  # [T, H, D]
+        self.controls_own_precision = tied and backend.has_operators(kernel, self.head_width)
+
+    @torch.no_grad()
+    def scale_initial_variance(self, share: float) -> None:
+        """σ_f² times `share`, W_v divided by it: less noise around the same mean K_qa v_a."""
+        self.kernel.log_variance.add_(math.log(share))
+        self.W_v.weight.div_(share)
 
     def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """q and k_a in units of the length-scales and v_a, [B, H, T, D] each; q is k_a when tied."""
         if self.W_q is not None:
             return *self.queries_keys(x), self.heads(x, self.W_v)
-        k, v = apart(self.beside(x))
+        k, v = split(self.keys_and_values(x))
         return k, k, v
 
-    def beside(self, x: Tensor) -> Tensor:
-        """k_a in units of the length-scales and v_a, side by side: [B, T, 2, H, D]."""
+    def keys_and_values(self, x: Tensor) -> Tensor:
+        """k_a in units of the length-scales and v_a, in one tensor: [B, T, 2, H, D]."""
         if not (type(self.W_qk) is type(self.W_v) is nn.Linear):
             both = self.points(x, self.W_qk), self.heads(x, self.W_v)
             return torch.stack([y.transpose(-3, -2) for y in both], -3)
         W = torch.cat([self.scaled(self.W_qk), self.W_v.weight])  # [2 E, E]: one product instead of two
-        both = linear(x, W).unflatten(-1, (2, self.num_heads, self.head_width))
+        kv = linear(x, W).unflatten(-1, (2, self.num_heads, self.head_width))
         if self.places is None:
-            return both
-        p = self.places_of(x)
-        return both + torch.stack([p, torch.zeros_like(p)], 1)
+            return kv
+        p = self.token_positions(x)
+        return kv + torch.stack([p, torch.zeros_like(p)], 1)
 
     def queries_keys(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """q and k_a in units of the length-scales, [B, H, T, D] each; the same tensor when tied."""
@@ -74,42 +82,32 @@ class KernelProjections(Attention):
         return (k if self.W_q is None else self.points(x, self.W_q)), k
 
     def points(self, x: Tensor, W: nn.Linear) -> Tensor:
-        """x W / ℓ, cut into heads, and where there are places moved by them."""
+        """x W / ℓ, plus the positions where keys are position-aware, [B, H, T, D]."""
         if type(W) is not nn.Linear:
-            found = self.kernel.scale(self.heads(x, W))
+            points = self.kernel.scale(self.heads(x, W))
         else:
-            found = linear(x, self.scaled(W)).unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)
-        return found if self.places is None else found + self.places_of(x).transpose(0, 1)
+            points = linear(x, self.scaled(W)).unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)
+        return points if self.places is None else points + self.token_positions(x).transpose(0, 1)
 
-    def places_of(self, x: Tensor) -> Tensor:
-        """Places of the tokens of x [..., T, E], [T, H, D]."""
+    def token_positions(self, x: Tensor) -> Tensor:
+        """Positions of the tokens of x [..., T, E], [T, H, D]."""
         assert self.places is not None
         T = x.shape[-2]
         if len(self.places) < T:
-            raise InputError(f"{self.name}: {T} tokens, but there are places for {len(self.places)} only")
+            raise InputError(f"{self.name}: {T} tokens, but there are positions for {len(self.places)} only")
         return self.places[:T].to(x.dtype)
 
     def scaled(self, W: nn.Linear) -> Tensor:
         """W / ℓ, [E, E]: dividing the weights is less work than dividing the points."""
         return W.weight * self.kernel.inverse_lengthscale(W.weight.dtype).flatten().unsqueeze(-1)
 
-    @property
-    def controls_own_precision(self) -> bool:
-        """Whether this layer has a fast path, which takes care of its precision."""
-        return TRITON and self.W_q is None and type(self.kernel) in RBF and self.head_width <= WIDTH
-
-    def fuses(self, x: Tensor) -> bool:
-        """Whether the fast path takes these tokens [B, T, E]: in float32 on a GPU."""
-        exact = x.dtype == self.W_v.weight.dtype == torch.float32 and not torch.is_autocast_enabled("cuda")
-        return self.controls_own_precision and x.is_cuda and x.ndim == 3 and exact
-
     def weights(self, x: Tensor, padding: Tensor | None) -> Tensor:
-        """K_qk, with columns at padding that the values, zero there, never see."""
+        """K_qk; its columns at padding are not zero, the values there are."""
         del padding
         return self.kernel.between(*self.queries_keys(x))
 
     def overflow_message(self) -> str:
-        """Name the matrix: only the Gram matrix can overflow."""
+        """The error message for a Gram matrix that overflowed, the only matrix that can."""
         return (
             f"{self.name}: the attention output or its KL is not finite because K_qk overflowed "
             f"(largest kernel variance {self.kernel.log_variance.exp().max().item():.3g}, smallest "
@@ -121,6 +119,17 @@ class KernelProjections(Attention):
 class KernelAttention(KernelProjections):
     """K_qk v for each head: no softmax, no normalisation over keys.
 
+    Args:
+        embed_dim: E, the width of tokens.
+        num_heads: H, which divides E.
+        kernel: base kernel for (num_heads, embed_dim / num_heads).
+        tied: queries and keys share their projection.
+        positions: initial positions of tokens, [T, H, E / H], for position-aware keys.
+        dropout: probability of dropout on the output.
+
+    Returns:
+        `AttentionOutput` with value [B, T, E] for x [B, T, E], and a KL of zero.
+
     >>> import torch
     >>> from sgpa.gp.kernels import ArdRbfKernel
     >>> KernelAttention(8, 2, ArdRbfKernel(2, 4))(torch.randn(3, 5, 8)).value.shape
@@ -128,10 +137,10 @@ class KernelAttention(KernelProjections):
     """
 
     def moments(self, x: Tensor, padding: Tensor | None, state: object = None) -> Moments:
-        """The attended values."""
+        """K_qk v, without variance."""
         del padding, state
-        if self.fuses(x):
-            mean = fused_attend(self.beside(x), self.kernel.log_variance, RBF[type(self.kernel)])
-            return Moments(mean, Kl.zero(x))
+        if backend.choose(x, self.controls_own_precision).fused:
+            kv, rbf = self.keys_and_values(x), backend.RBF[type(self.kernel)]
+            return Moments(fused_attend(kv, self.kernel.log_variance, rbf), Kl.zero(x))
         q, k, v = self.projected(x)  # [B, H, T, D]
         return Moments(self.kernel.between(q, k) @ v, Kl.zero(x))

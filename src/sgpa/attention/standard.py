@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from sgpa.attention.base import Moments
-from sgpa.attention.sampled import SampledAttention
+from sgpa.attention.kernel import KernelProjections
+from sgpa.attention.moments import JointMoments, MarginalMoments
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.types import Kl
 from sgpa.gp.kernels import Kernel
@@ -12,18 +12,34 @@ from sgpa.gp.linalg import cholesky, triangular_inverse
 from sgpa.gp.posteriors import standard_kl, standard_posterior, whiten
 
 
-class StandardSgpa(SampledAttention):
-    """Every sequence brings its own inducing points and, by projection, their covariance.
+class StandardSgpa(KernelProjections):
+    """SGPA whose inducing points are the keys of each sequence, with a covariance by projection (eq:fpost).
 
     Row t of the Cholesky factor is a linear map of token t, the logarithm of its diagonal another; the
     covariance is shared by the value dimensions of a head. The map has one column per position, hence
     `max_tokens`. With tied projections the covariance is S itself, since K_qk K_kk^-1 = I. There is no
     global part, so the KL is all amortised.
 
+    Args:
+        embed_dim: E, the width of tokens.
+        num_heads: H, which divides E.
+        kernel: base kernel for (num_heads, embed_dim / num_heads).
+        max_tokens: the most tokens of a sequence.
+        whitened: S = L s s' L' with free s (default), or a free factor of S itself.
+        joint: sample from the full covariance over tokens instead of its diagonal.
+        tied: queries and keys share their projection.
+        positions: initial positions of tokens, [T, H, E / H], for position-aware keys.
+        dropout: probability of dropout on the output.
+
+    Returns:
+        `AttentionOutput` with value [B, T, E], or [S, B, T, E] with `samples=S`, for x [B, T, E], and its KL.
+
     >>> from sgpa.gp.kernels import ArdRbfKernel
     >>> StandardSgpa(8, 2, ArdRbfKernel(2, 4), max_tokens=5)(torch.randn(2, 5, 8)).value.shape
     torch.Size([2, 5, 8])
     """
+
+    stochastic = True
 
     def __init__(
         self,
@@ -35,33 +51,31 @@ class StandardSgpa(SampledAttention):
         whitened: bool = True,
         joint: bool = False,
         tied: bool = True,
-        places: Tensor | None = None,
+        positions: Tensor | None = None,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__(embed_dim, num_heads, kernel, tied=tied, places=places, dropout=dropout)
+        super().__init__(embed_dim, num_heads, kernel, tied=tied, positions=positions, dropout=dropout)
         check_fields(type(self).__name__, [("max_tokens", max_tokens, max_tokens >= 1, "1 or more")])
         self.max_tokens, self.whitened, self.joint = max_tokens, whitened, joint
         self.W_s = nn.Linear(embed_dim, num_heads * max_tokens)
         self.W_log_s = nn.Linear(embed_dim, num_heads)
-
-    @property
-    def controls_own_precision(self) -> bool:
-        """There is no fast path; all is in float64."""
-        return False
+        self.controls_own_precision = (
+            False  # its projections, the input of the factorisation, are plain products
+        )
 
     def s_factor(self, x: Tensor) -> Tensor:
         """Lower-triangular factor amortised by projection, [B, H, 1, T, T]."""
         T = x.shape[1]
         if self.max_tokens < T:
             raise InputError(
-                f"{self.name}: {T} tokens, but its covariance is made for max_tokens={self.max_tokens}"
+                f"{self.name}: {T} tokens, but its covariance is for max_tokens={self.max_tokens}"
             )
         rows = self.W_s(x).unflatten(-1, (self.num_heads, self.max_tokens))[..., :T]  # [B, T, H, T]
         diagonal = self.W_log_s(x).exp().mT  # [B, H, T]
         return (rows.transpose(1, 2).tril(-1) + torch.diag_embed(diagonal)).unsqueeze(2)
 
-    def moments(self, x: Tensor, padding: Tensor | None, state: object = None) -> Moments:
-        """Posterior and KL in float64; padded keys become points that nothing correlates with."""
+    def moments(self, x: Tensor, padding: Tensor | None, state: object = None) -> MarginalMoments:
+        """eq:fpost and its KL in float64; padded keys become points uncorrelated with all others."""
         del state
         q, k = self.queries_keys(x)  # [B, H, T, D]
         q, k = (k.double(),) * 2 if q is k else (q.double(), k.double())
@@ -74,23 +88,16 @@ class StandardSgpa(SampledAttention):
             K_kq = K_kq.masked_fill(pad, 0.0)
             K_kk = torch.where(pad | pad.mT, eye, K_kk)
             s = torch.where((pad | pad.mT).unsqueeze(2), eye, s)
-        L = cholesky(K_kk, "K_kk", self.place_in_batch)
+        L = cholesky(K_kk, "K_kk", self.name_matrix)
         L_inv = triangular_inverse(L)
         if not self.whitened:
             s = L_inv.unsqueeze(-3) @ s
-        A = whiten(L_inv, K_kq)  # [B, H, T, T]
-        kqq = self.kernel.at(q)  # [B, H, T]
+        A, kqq = whiten(L_inv, K_kq), self.kernel.at(q)  # [B, H, T, T], [B, H, T]
         posterior = standard_posterior(kqq, K_qk, A, v, s)
-        kl = standard_kl(L @ (L.mT @ v), v, s).sum(-1)  # [B]
-        L_c = None
-        if self.joint:
-            K_qq = self.kernel.between(q, q)
-            L_c = cholesky(K_qq - A.mT @ A, "K_qq - Q_qq", self.place_in_batch, kqq).to(x.dtype)
-        return Moments(
-            posterior.mean.to(x.dtype),
-            Kl(x.new_zeros(()), kl.to(x.dtype)),
-            posterior.variance.to(x.dtype),
-            L_c,
-            A.to(x.dtype),
-            s.to(x.dtype),
-        )
+        kl_a = standard_kl(L @ (L.mT @ v), v, s).sum(-1)  # [B]
+        mean, variance, kl_a = (y.to(x.dtype) for y in (posterior.mean, posterior.variance, kl_a))
+        kl = Kl(x.new_zeros(()), kl_a)
+        if not self.joint:
+            return MarginalMoments(mean, kl, variance)
+        L_c = cholesky(self.kernel.between(q, q) - A.mT @ A, "K_qq - Q_qq", self.name_matrix, kqq)
+        return JointMoments(mean, kl, variance, L_c.to(x.dtype), A.to(x.dtype), s.to(x.dtype))

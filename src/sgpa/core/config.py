@@ -37,7 +37,12 @@ RENAMED_FIELDS: dict[str, dict[str, str]] = {  # kind in recipe.json or in a mod
     "GraphConfig": _GRAPHS,
     "graphs": _GRAPHS,
 }
-REMOVED_FIELDS: dict[str, dict[str, Any]] = {}  # kind: fields that are gone, with the one value they can have
+REMOVED_FIELDS: dict[str, dict[str, Any]] = {  # kind: fields that are gone, with the one value they can have
+    "SgpaConfig": {"paths": False},
+    "sgpa": {"paths": False},
+    "MeanFieldConfig": {"estimator": "flipout"},
+    "mean-field": {"estimator": "flipout"},
+}
 
 
 def modernised(saved: Any) -> Any:

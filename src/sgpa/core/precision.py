@@ -15,7 +15,7 @@ _unchecked: ContextVar[bool] = ContextVar("unchecked", default=False)
 def full_precision(x: Tensor) -> torch.autocast:
     """A block in which autocast does not lower the precision of operations on x's device.
 
-    Variances and KL are differences of nearly equal terms; bfloat16 would leave nothing of them.
+    Variances and KL are differences of nearly equal terms, which bfloat16 cannot represent.
     """
     return torch.autocast(x.device.type, enabled=False)
 
@@ -33,7 +33,7 @@ def matrix_units(allowed: bool = True) -> Iterator[None]:
 
 @contextmanager
 def unchecked() -> Iterator[None]:
-    """Inside the block no control flow depends on values; whoever opens it checks the outcome."""
+    """Inside the block no control flow depends on values; the caller checks the result."""
     token = _unchecked.set(True)
     try:
         yield
@@ -42,7 +42,7 @@ def unchecked() -> Iterator[None]:
 
 
 def recording(x: Tensor) -> bool:
-    """Whether operations on x are being compiled, captured or batched rather than simply run."""
+    """Whether operations on x are compiled or captured, so that control flow must not depend on values."""
     return (
         torch.compiler.is_compiling()
         or _unchecked.get()

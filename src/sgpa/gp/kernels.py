@@ -14,7 +14,7 @@ class Kernel(nn.Module):
 
     `forward` takes x [..., H, T, D] and y [..., H, U, D] and returns K_xy [..., H, T, U];
     `diagonal` returns the T values K(x_t, x_t) [..., H, T] without forming the matrix. `between` and `at` are
-    the same for points divided by the length-scales already; a kernel is its `exponent` and its `at`.
+    the same for points in units of the length-scales. A subclass implements `exponent` and `at`.
     """
 
     # preset -> (log σ_f², mean of log ℓ, its standard deviation); ℓ is the σ_j of the paper
@@ -38,11 +38,14 @@ class Kernel(nn.Module):
 
     @classmethod
     def preset(cls, name: str, num_heads: int, head_width: int) -> Self:
-        """A kernel with named initial values; see `presets`.
+        """A kernel with named initial values.
 
-        * `paper`: σ_f² = ℓ = 1, the plain reading of the paper, which states no values;
-        * `authors`: the values in the authors' public code;
-        * `mixing`: ℓ² = D, so that tokens of unit scale start out attending to each other.
+        Args:
+            name: `paper` for σ_f² = ℓ = 1, as the paper states no values; `authors` for the values in the
+                authors' public code; `mixing` for ℓ² = D, so that tokens of unit scale attend to each other
+                at first.
+            num_heads: H.
+            head_width: D.
         """
         check_fields(cls.__name__, [("preset", name, name in cls.presets, ", ".join(cls.presets))])
         log_variance, log_mean, log_std = cls.presets[name]
@@ -71,10 +74,6 @@ class Kernel(nn.Module):
         """K_xy of points in units of the length-scales."""
         return (self.exponent(x, y) + self.log_variance.to(x.dtype).view(-1, 1, 1)).exp()
 
-    def gram(self, x: Tensor) -> Tensor:
-        """K_xx, [..., H, T, T]."""
-        return self(x, x)
-
     def diagonal(self, x: Tensor) -> Tensor:
         """K(x_t, x_t), [..., H, T]."""
         return self.at(self.scale(x))
@@ -94,7 +93,21 @@ class Kernel(nn.Module):
 
 
 class ArdRbfKernel(Kernel):
-    """σ_f² exp(-½ Σ_j (x_j - y_j)² / ℓ_j²)."""
+    """The ARD-RBF kernel σ_f² exp(-½ Σ_j (x_j - y_j)² / ℓ_j²), bounded by σ_f².
+
+    Args:
+        num_heads: H; every head has parameters of its own.
+        head_width: D, the dimension of points.
+        variance: initial σ_f².
+        lengthscale: initial ℓ_j.
+
+    Returns:
+        K_xy [..., H, T, U] for x [..., H, T, D] and y [..., H, U, D].
+
+    >>> kernel = ArdRbfKernel(num_heads=2, head_width=4)
+    >>> kernel(torch.randn(3, 2, 5, 4), torch.randn(3, 2, 6, 4)).shape
+    torch.Size([3, 2, 5, 6])
+    """
 
     presets: ClassVar = {"paper": (0.0, 0.0, 0.0), "authors": (0.0, 0.0, 1.0), "mixing": (0.0, 0.0, 0.0)}
 
@@ -111,12 +124,26 @@ class ArdRbfKernel(Kernel):
         return exponent.masked_fill(torch.eye(x.shape[-2], dtype=torch.bool, device=x.device), 0.0)
 
     def at(self, x: Tensor) -> Tensor:
-        """σ_f², whatever x."""
+        """σ_f², for any x."""
         return self.log_variance.to(x.dtype).exp().unsqueeze(-1).expand(x.shape[:-1])
 
 
 class ExponentialKernel(Kernel):
-    """σ_f² exp(Σ_j x_j y_j / ℓ_j²): unnormalised softmax attention with q = k."""
+    """The exponential kernel σ_f² exp(Σ_j x_j y_j / ℓ_j²): softmax attention with q = k, not normalised.
+
+    Args:
+        num_heads: H; every head has parameters of its own.
+        head_width: D, the dimension of points.
+        variance: initial σ_f².
+        lengthscale: initial ℓ_j.
+
+    Returns:
+        K_xy [..., H, T, U] for x [..., H, T, D] and y [..., H, U, D]; it can overflow for large points.
+
+    >>> kernel = ExponentialKernel(num_heads=2, head_width=4)
+    >>> kernel(torch.randn(3, 2, 5, 4), torch.randn(3, 2, 6, 4)).shape
+    torch.Size([3, 2, 5, 6])
+    """
 
     presets: ClassVar = {"paper": (0.0, 0.0, 0.0), "authors": (-4.0, 4.0, 1.0), "mixing": (0.0, 0.0, 0.0)}
 

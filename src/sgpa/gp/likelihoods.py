@@ -1,4 +1,4 @@
-"""How the last layer's outputs become probabilities: p(y | f), and predictions from samples of f."""
+"""Likelihoods p(y | f) of a model's outputs f, and predictions from samples or moments of f."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from sgpa.core.types import Classification, Prediction, Regression
 
 
 class Likelihood(nn.Module):
-    """p(y | f). Owns its parameters, if any; knows nothing of the model."""
+    """p(y | f), with its own parameters if it has any."""
 
     def nll(self, f: Tensor, targets: Tensor) -> Tensor:
         """-log p(y | f) for each row, averaged over samples when f is [S, B, C]; returns [B]."""
@@ -19,15 +19,15 @@ class Likelihood(nn.Module):
         raise NotImplementedError
 
     def predict_normal(self, mean: Tensor, covariance: Tensor) -> Prediction:
-        """The predictive distribution where f ~ N(mean [B, C], covariance [B, C, C]); nothing is drawn."""
+        """The predictive distribution of f ~ N(mean [B, C], covariance [B, C, C]), without random numbers."""
         raise NotImplementedError
 
     def check(self, targets: Tensor, outputs: int) -> None:
-        """Raise unless the targets [B] can come from this likelihood."""
+        """Raise unless the targets [B] are in the support of this likelihood."""
         raise NotImplementedError
 
     def initialise(self, targets: Tensor) -> None:
-        """Set what is best set from the training targets, once, before the first step."""
+        """Set what depends on the training targets, once, before the first step."""
 
 
 class CategoricalLikelihood(Likelihood):
@@ -51,11 +51,11 @@ class CategoricalLikelihood(Likelihood):
         All rows see the same points ε, through the symmetric root: f = mean + Σ^½ ε.
         """
         points = sobol_normal(mean.shape[-1]).to(mean)  # [P, C]
-        found = []
+        parts = []
         for f, Sigma in zip(mean.split(ROWS), covariance.split(ROWS), strict=True):
-            found.append(self.predict(f + torch.einsum("pc,bcd->pbd", points, square_root(Sigma))))
+            parts.append(self.predict(f + torch.einsum("pc,bcd->pbd", points, square_root(Sigma))))
         return Classification(
-            torch.cat([p.probabilities for p in found]), torch.cat([p.expected_entropy for p in found])
+            torch.cat([p.probabilities for p in parts]), torch.cat([p.expected_entropy for p in parts])
         )
 
     def check(self, targets: Tensor, outputs: int) -> None:
@@ -123,8 +123,8 @@ class LaplaceLikelihood(Likelihood):
             raise InputError(f"row {int(bad[0])}: the target is not a finite number")
 
 
-POINTS = 128  # that stand for a normal distribution
-ROWS = 256  # averaged at a time
+POINTS = 128  # quadrature points of a normal distribution
+ROWS = 256  # rows averaged at a time
 
 
 def sobol_normal(width: int) -> Tensor:
@@ -142,7 +142,7 @@ def normal_quantiles() -> Tensor:
 
 
 def square_root(Sigma: Tensor) -> Tensor:
-    """The symmetric Σ^½ of positive semi-definite Σ [..., C, C]; what is negative is rounding."""
+    """The symmetric Σ^½ of positive semi-definite Σ [..., C, C]; negative eigenvalues are rounding errors."""
     values, Q = torch.linalg.eigh(Sigma.double())
     return ((Q * values.clamp_min(0).sqrt().unsqueeze(-2)) @ Q.mT).to(Sigma.dtype)
 

@@ -1,4 +1,4 @@
-"""Cholesky factors that are bounded, batched and never silently wrong.
+"""Batched Cholesky factors with a bounded jitter; a failure raises an error or gives NaN.
 
 Small symmetric matrices are factorised in float64: at float32 a Gram matrix of a few dozen
 smooth-kernel points is numerically singular, and a failed factorisation returns garbage.
@@ -24,24 +24,35 @@ def in_batch(index: tuple[int, ...]) -> str:
 
 
 def cholesky(K: Tensor, name: str, describe: Describe = in_batch, scale: Tensor | None = None) -> Tensor:
-    """Lower factor L of K + ε diag(scale) in float64, with the smallest ε of the ladder that works.
+    """Lower factor L of K + ε diag(scale) in float64, with the smallest ε of `JITTERS` that works.
 
-    `scale` [..., M] is K's own diagonal unless given, so the result scales with the kernel variance.
-    ε is raised only for those matrices of the batch [..., M, M] that need it.
+    ε is raised only for those matrices of the batch that need it. While a graph is compiled or captured
+    nothing can depend on values: the smallest ε is used, and a factor that does not exist is NaN.
+
+    Args:
+        K: symmetric matrices, [..., M, M].
+        name: what K is called in error messages.
+        describe: names a matrix of the batch in error messages, given its index.
+        scale: what the jitter is relative to, [..., M]; K's own diagonal unless given, so that the result
+            scales with the kernel variance.
+
+    Returns:
+        L, [..., M, M].
+
+    Raises:
+        NumericalError: K has entries that are not finite, or no jitter makes it positive definite.
 
     >>> cholesky(torch.eye(2), "K").shape
     torch.Size([2, 2])
     """
     K = K.double()
-    if recording(K):  # no control flow on values: the smallest jitter, and NaN where it does not do
+    if recording(K):
         diagonal = K.diagonal(dim1=-2, dim2=-1) if scale is None else scale.double()
         L, info = torch.linalg.cholesky_ex(K + torch.diag_embed(JITTERS[0] * diagonal))
         return torch.where((info == 0)[..., None, None], L, float("nan"))
-    _raise_for(
-        ~K.isfinite().all(-1).all(-1),
-        f"{name} has entries that are not finite, which no jitter can mend",
-        describe,
-    )
+    if not (finite := K.isfinite().all(-1).all(-1)).all():
+        problem = f"{name} has entries that are not finite, which no jitter can mend"
+        raise NumericalError(_message(~finite, problem, describe))
     scale = K.diagonal(dim1=-2, dim2=-1) if scale is None else scale.double()
     scale = scale + torch.finfo(torch.float32).tiny  # [..., M]
     jitter = torch.full_like(K[..., :1, 0], JITTERS[0])  # [..., 1]
@@ -52,8 +63,8 @@ def cholesky(K: Tensor, name: str, describe: Describe = in_batch, scale: Tensor 
             return L
         if following is not None:
             jitter = torch.where(failed.unsqueeze(-1), following, jitter)
-    _raise_for(failed, f"{name} is not positive definite even with relative jitter {JITTERS[-1]:g}", describe)
-    raise AssertionError("unreachable")
+    problem = f"{name} is not positive definite even with relative jitter {JITTERS[-1]:g}"
+    raise NumericalError(_message(failed, problem, describe))
 
 
 def triangular_inverse(L: Tensor) -> Tensor:
@@ -72,10 +83,8 @@ def inverse_factor(K: Tensor, name: str, describe: Describe = in_batch) -> tuple
 class _Factor(torch.autograd.Function):
     """dK = sym(L^-T Φ(L' dL - dL^-1 L^-T) L^-1), Φ the lower triangle with half the diagonal.
 
-    The jitter is in proportion to K's diagonal, whose gradient grows in the same proportion.
+    The jitter is proportional to K's diagonal, whose gradient is scaled by the same proportion.
     """
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(K: Tensor, L: Tensor, L_inv: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,10 +105,9 @@ class _Factor(torch.autograd.Function):
         return dK + torch.diag_embed(jitter * dK.diagonal(dim1=-2, dim2=-1)), None, None
 
 
-def _raise_for(failed: Tensor, problem: str, describe: Describe) -> None:
-    if failed.any():
-        index = tuple(failed.nonzero()[0].tolist())
-        raise NumericalError(
-            f"{describe(index)}: {problem}; lower the learning rate, move the inducing points apart or "
-            "check the kernel's length-scales and variance"
-        )
+def _message(failed: Tensor, problem: str, describe: Describe) -> str:
+    index = tuple(failed.nonzero()[0].tolist())
+    return (
+        f"{describe(index)}: {problem}; lower the learning rate, move the inducing points apart or "
+        "check the kernel's length-scales and variance"
+    )

@@ -1,4 +1,4 @@
-"""The ELBO (eq:elbo) with its parts kept apart, and how much each part weighs."""
+"""The ELBO (eq:elbo) as the sum of its parts, and the weight of each part."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -20,9 +20,9 @@ def is_weight(weight: Weight) -> bool:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far training has come."""
+    """The progress of training."""
 
-    fraction: float | Tensor  # 0 at the first step, 1 at the last; a tensor where a step is recorded
+    fraction: float | Tensor  # 0 at the first step, 1 at the last; a tensor where a step is captured
     dataset_size: int  # N, training sequences
 
 
@@ -51,7 +51,7 @@ class KlWeights:
         )
 
     def at(self, progress: Progress) -> tuple[float | Tensor, float | Tensor]:
-        """The two weights (g, a) at a moment of training."""
+        """The two weights (g, a) at this progress of training."""
         done = progress.fraction / self.anneal if self.anneal else 1.0
         ramp = done.clamp_max(1.0) if isinstance(done, Tensor) else min(1.0, done)
 
@@ -67,6 +67,6 @@ def negative_elbo(
     targets: Tensor,
     weights: tuple[float | Tensor, float | Tensor] = (0.0, 0.0),
 ) -> Loss:
-    """-E_q[log p(y | F^L)] and the KL parts of a batch; with weights (0, 0) it is maximum likelihood."""
+    """-E_q[log p(y | F^L)] and the KL parts of a batch; weights (0, 0) give maximum likelihood."""
     nll = likelihood.nll(output.f, targets).mean()
     return Loss(nll, output.kl_g, output.kl_a, *weights)

@@ -1,6 +1,6 @@
 """The equations of sparse Gaussian process attention, one pure function each.
 
-Letters (docs/notation.md): q queries, a amortised keys, g global keys, v values, H heads, T queries,
+Letters (docs/reference/notation.md): q queries, a amortised keys, g global keys, v values, H heads, T queries,
 U keys, M global keys, V value width. `A = L^-1 K_zq` is the whitened projection of the queries on
 inducing points z with L L' = K_zz. Covariances of inducing points are given by a whitened factor s:
 S = L s s' L', one per value dimension ([..., V, M, M]) or shared by all ([..., 1, M, M]).
@@ -11,9 +11,7 @@ A padded key must come in with v = 0; neither kernel normalises over keys, so th
 import torch
 from torch import Tensor
 
-from sgpa.core import noise
 from sgpa.core.types import Posterior
-from sgpa.gp.fused import blocked_variance, blocks_take, fused_variance, fuses
 
 
 def whiten(L_inv: Tensor, K_zq: Tensor) -> Tensor:
@@ -22,19 +20,12 @@ def whiten(L_inv: Tensor, K_zq: Tensor) -> Tensor:
 
 
 def unexplained(kqq: Tensor, A: Tensor) -> Tensor:
-    """diag(K_qq - Q_qq), the prior variance that the inducing points leave, never negative: [..., H, T]."""
+    """diag(K_qq - Q_qq), the prior variance that the inducing points leave, at least 0: [..., H, T]."""
     return (kqq - A.square().sum(-2)).clamp_min(0)
 
 
 def marginal_variance(kqq: Tensor, A: Tensor, s: Tensor) -> Tensor:
     """diag of K_qq + K_qz K_zz^-1 (S - K_zz) K_zz^-1 K_zq, for every value dimension, [..., H, T, V]."""
-    if fuses(A, s):
-        return fused_variance(unexplained(kqq, A), A, torch.einsum("hvmk,hvnk->hmnv", s, s))
-    return (blocked_variance if blocks_take(A, s) else plain_variance)(kqq, A, s)
-
-
-def plain_variance(kqq: Tensor, A: Tensor, s: Tensor) -> Tensor:
-    """The same by products of whole tensors: the reference of the fast paths."""
     if s.ndim > A.ndim:  # every sequence has its own factor
         sA = (A.mT.unsqueeze(-3) @ s).transpose(-3, -2)  # [..., H, T, V, M]
     else:  # one factor for all sequences: one product per head over all their tokens
@@ -115,44 +106,20 @@ def covariance_kl(s: Tensor, width: int) -> Tensor:
     return kl.sum(-1) * (width // kl.shape[-1])
 
 
-def sample_marginals(posterior: Posterior, samples: tuple[int, ...] = ()) -> Tensor:
-    """f ~ N(mean, diag(variance)): tokens independent of each other, [*samples, ..., H, T, V]."""
-    scale = posterior.variance.clamp_min(VARIANCE_FLOOR).sqrt()
-    mean = posterior.mean
-    return mean + scale * noise.normal(samples + mean.shape, mean, rows=len(samples))
+def sample_marginals(mean: Tensor, variance: Tensor, eps: Tensor) -> Tensor:
+    """mean + variance^½ ε, [*S, ..., H, T, V]: for standard normal ε the tokens are independent."""
+    return mean + variance.clamp_min(VARIANCE_FLOOR).sqrt() * eps
 
 
-def sample_jointly(
-    posterior: Posterior, L_c: Tensor, A: Tensor, s: Tensor, samples: tuple[int, ...] = ()
-) -> Tensor:
-    """f ~ N(mean, Σ_d) with the full covariance over tokens (eq:reparam_dgp), [*samples, ..., H, T, V].
+def sample_jointly(mean: Tensor, L_c: Tensor, A: Tensor, s: Tensor, eps_c: Tensor, eps_g: Tensor) -> Tensor:
+    """f ~ N(mean, Σ_d) with the full covariance over tokens (eq:reparam_dgp), [*S, ..., H, T, V].
 
     Σ_d = C + A' s_d s_d' A with C = K_qq - Q_qq = L_c L_c', which does not depend on d: two independent
-    draws with one T x T factor per head replace V of them.
+    draws, of ε_c [*S, ..., H, T, V] and ε_g [*S, ..., H, V, M, 1], with one T x T factor per head replace V
+    draws with a factor each.
     """
-    mean = posterior.mean
-    shape = samples + mean.shape
-    unexplained = L_c @ noise.normal(shape, mean, rows=len(samples))  # [*S, ..., H, T, V]
-    eps = noise.normal((*shape[:-2], shape[-1], A.shape[-2], 1), mean, rows=len(samples))
-    learned = (A.mT.unsqueeze(-3) @ (s @ eps)).squeeze(-1).mT  # A' s_d ε_d       [*S, ..., H, T, V]
-    return mean + unexplained + learned
-
-
-def sample_paths(
-    mean: Tensor, A: Tensor, s: Tensor, phi: Tensor, psi: Tensor, samples: tuple[int, ...] = ()
-) -> Tensor:
-    """f ~ q(f) as a function of the tokens, by conditioning a draw from the prior, [*samples, ..., H, T, V].
-
-    φ [*S, ..., H, T, R] are random features of the queries with E[φ φ'] = K_qq, ψ = L^-1 φ_g
-    [*S, ..., H, M, R] those of the inducing points, whitened. With w standard normal φ w is a draw from the
-    prior, and (φ - A' ψ) w has the covariance K_qq - Q_qq of what the inducing points leave, averaged over
-    features: tokens that are alike get noise that is alike, and no T x T matrix is factorised.
-    """
-    shape = samples + mean.shape
-    w = noise.normal((*shape[:-2], phi.shape[-1], shape[-1]), mean, rows=len(samples))  # [*S, ..., H, R, V]
-    eps = noise.normal((*shape[:-2], shape[-1], A.shape[-2]), mean, rows=len(samples))  # [*S, ..., H, V, M]
-    learned = torch.einsum("hvmk,...hvk->...hmv", s, eps)  # s_d ε_d
-    return mean + phi @ w + A.mT @ (learned - psi @ w)
+    learned = (A.mT.unsqueeze(-3) @ (s @ eps_g)).squeeze(-1).mT  # A' s_d ε_d     [*S, ..., H, T, V]
+    return mean + L_c @ eps_c + learned
 
 
 VARIANCE_FLOOR = 1e-12  # keeps the gradient of the square root finite

@@ -23,7 +23,7 @@ class Mlp(nn.Module):
 
     @property
     def plain(self) -> bool:
-        """Whether both maps are as they are made here, not Bayesian or spectrally normalised ones."""
+        """Whether both maps are `nn.Linear`, neither Bayesian nor spectrally normalised."""
         return type(self.up) is nn.Linear and type(self.down) is nn.Linear
 
     def forward(self, x: Tensor) -> Tensor:
@@ -60,10 +60,7 @@ class Layer(nn.Module):
 
 
 def features_of(layers: Sequence[Layer], points: Sequence[Tensor]) -> Tensor:
-    """G_phi of every layer at points of its own [H, M, E]; layers with plain maps are computed together.
-
-    [L, H, M, E].
-    """
+    """G_phi of every layer at its own points [H, M, E], [L, H, M, E]; layers with plain maps in one pass."""
     deep = [i for i, layer in enumerate(layers) if isinstance(layer.mlp, Mlp) and layer.mlp.plain]
     deep = deep if len(deep) > 1 else []
     others = [i for i in range(len(layers)) if i not in deep]
@@ -73,30 +70,15 @@ def features_of(layers: Sequence[Layer], points: Sequence[Tensor]) -> Tensor:
     first = layers[deep[0]]
 
     def features(mlp: dict[str, Tensor], norm: dict[str, Tensor], x: Tensor) -> Tensor:
-        found: Tensor = functional_call(first.norm, norm, functional_call(first.mlp, mlp, x))
-        return found
+        normed: Tensor = functional_call(first.norm, norm, functional_call(first.mlp, mlp, x))
+        return normed
 
     mlps, norms = _stacked([layers[i].mlp for i in deep]), _stacked([layers[i].norm for i in deep])
-    found = torch.cat([*alone, torch.vmap(features)(mlps, norms, torch.stack([points[i] for i in deep]))])
-    order = others + deep
-    return found if order == sorted(order) else found[[order.index(i) for i in range(len(layers))]]
+    together = torch.vmap(features)(mlps, norms, torch.stack([points[i] for i in deep]))  # [.., H, M, E]
+    every, order = torch.cat([*alone, together]), others + deep
+    return every if order == sorted(order) else every[[order.index(i) for i in range(len(layers))]]
 
 
 def _stacked(modules: Sequence[nn.Module]) -> dict[str, Tensor]:
     each = [dict(module.named_parameters()) for module in modules]
     return {name: torch.stack([parameters[name] for parameters in each]) for name in each[0]}
-
-
-class NoDropout:
-    """Switch dropout off inside the block; the module's other modes stay as they are."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.active = [m for m in module.modules() if isinstance(m, Dropout) and m.training]
-
-    def __enter__(self) -> None:
-        for m in self.active:
-            m.training = False
-
-    def __exit__(self, *_: object) -> None:
-        for m in self.active:
-            m.training = True

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Expansion(noise.Recording):
-    """Hands out zeros, at which every layer returns the mean of its posterior, and keeps them.
+    """A source of noise that is zero, at which every layer returns its posterior mean; the zeros are kept.
 
     A layer computes F = mean + variance^½ ε, so the derivative of the outputs with respect to these ε is
     their derivative with respect to F times the standard deviation of F.
@@ -29,7 +29,7 @@ class Expansion(noise.Recording):
     zeros: list[Tensor] = field(default_factory=list)  # one of each layer, or two where it samples jointly
 
     def take(self, draw: noise.Draw) -> Tensor:
-        """Zeros that can be differentiated by."""
+        """Zeros with respect to which the outputs can be differentiated."""
         self.zeros.append(torch.zeros(draw.shape, dtype=draw.dtype, device=draw.device, requires_grad=True))
         return self.zeros[-1]
 
@@ -42,11 +42,12 @@ def output_moments(
     ε_l ~ N(0, I) is the noise of layer l, from which it makes F^l = mean + variance^½ ε_l. The approximation
     is that f is linear in all ε over the width of their distribution: means pass through the layers as if
     they were values; W_o, residuals, MLPs, norms, pooling, the head and the attention of later layers are
-    replaced by their tangents; how a layer's noise changes the variances of the next is left out. Exact for
-    one layer whose tail is linear. Covariances between tokens count where a layer samples jointly.
+    replaced by their tangents; the effect of a layer's noise on the variances of the next is left out. It is
+    exact for one layer followed by a linear map. Covariances between tokens count where a layer samples
+    jointly.
 
-    `layers` counts the noise of so many of the last layers only: with `layers=1` the derivative ends at the
-    last attention and costs little, and misses what the layers before are unsure of.
+    `layers=n` counts the noise of the last n layers only. With `layers=1` the derivative ends at the last
+    attention, which is cheap and leaves out the uncertainty of the layers before.
     """
     check_sampled(model)
     expansion = Expansion()
@@ -80,7 +81,7 @@ def check_sampled(model: "Transformer") -> None:
 
 @contextmanager
 def frozen(model: nn.Module) -> Iterator[None]:
-    """Inside the block no parameter asks for a gradient, so that nothing is kept for one."""
+    """Inside the block no parameter requires a gradient."""
     asking = [p for p in model.parameters() if p.requires_grad]
     for p in asking:
         p.requires_grad_(False)

@@ -1,4 +1,4 @@
-"""Training and evaluation modes of a model, set for a block of code and given back after it."""
+"""Blocks of code in which a model is in another mode; afterwards every module is in the mode it was in."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +10,7 @@ from sgpa.core.noise import Dropout
 
 @contextmanager
 def evaluating(model: nn.Module, *, dropout: bool = False) -> Iterator[None]:
-    """Inside the block the model is in evaluation mode, but for its dropout where that is asked for.
-
-    Afterwards every module is in the mode it was in, also when the block fails.
-    """
+    """Inside the block the model is in evaluation mode; with `dropout` its dropout stays on."""
     modes = [(m, m.training) for m in model.modules()]
     model.eval()
     for m, _ in modes:
@@ -24,3 +21,18 @@ def evaluating(model: nn.Module, *, dropout: bool = False) -> Iterator[None]:
     finally:
         for m, mode in modes:
             m.training = mode
+
+
+class NoDropout:
+    """Switch dropout off inside the block; the module's other modes stay as they are."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.active = [m for m in module.modules() if isinstance(m, Dropout) and m.training]
+
+    def __enter__(self) -> None:
+        for m in self.active:
+            m.training = False
+
+    def __exit__(self, *_: object) -> None:
+        for m in self.active:
+            m.training = True

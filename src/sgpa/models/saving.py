@@ -27,7 +27,7 @@ WEIGHTS = "model.safetensors"
 
 
 def save(config: ModelConfig, weights: Mapping[str, Tensor], directory: Path) -> Path:
-    """Weights first, config last: a directory with a config is complete."""
+    """Write the weights, then the config: a directory with a config is complete."""
     write_tensors(directory / WEIGHTS, weights)
     write_json(directory / "config.json", to_json(config))
     return directory
@@ -43,18 +43,23 @@ def load(directory: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
 
 @torch.no_grad()
 def warm_start(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
-    """Copy every parameter that is not variational from a trained point model; returns those left fresh.
+    """Copy every parameter that is not variational from the weights of a trained point model.
 
-    The source must cover all of them: a silent half-start would look like a bad method.
+    Args:
+        model: the model to start.
+        weights: must contain all parameters of the model but its variational ones.
+
+    Returns:
+        The names of the parameters that keep their initial values.
     """
     fresh = []
     for name, parameter in model.state_dict().items():
         if name.endswith(VARIATIONAL):
             fresh.append(name)
         elif name not in weights or weights[name].shape != parameter.shape:
-            found = tuple(weights[name].shape) if name in weights else "nothing"
+            given = tuple(weights[name].shape) if name in weights else "nothing"
             raise CheckpointError(
-                f"warm start: {name} needs shape {tuple(parameter.shape)}, the source has {found}; "
+                f"warm start: {name} needs shape {tuple(parameter.shape)}, the source has {given}; "
                 "train it with kernel attention and the same depth, heads, width and embedding"
             )
         else:

@@ -1,4 +1,4 @@
-"""Linear maps of bounded spectral norm: they cannot stretch distances by more than the bound."""
+"""Linear maps of bounded spectral norm, which stretch distances by at most the bound."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from sgpa.core.precision import full_precision
 class SpectralLinear(nn.Linear):
     """y = W min(1, bound / σ) x + b with σ, the largest singular value of W, by power iteration.
 
-    Every training pass makes `iterations` steps of it; evaluation uses what was found last.
+    Every training pass makes `iterations` steps of it; evaluation uses the last estimate.
 
     >>> SpectralLinear(3, 2)(torch.randn(4, 3)).shape
     torch.Size([4, 2])
@@ -31,7 +31,7 @@ class SpectralLinear(nn.Linear):
         self.bound, self.iterations = bound, iterations
         self.register_buffer("u", nn.functional.normalize(torch.randn(out_features), dim=0))  # [O]
         self.register_buffer("v", nn.functional.normalize(torch.randn(in_features), dim=0))  # [I]
-        self.iterate(BEGINNING)
+        self.iterate(INITIAL_STEPS)
 
     @classmethod
     def around(cls, linear: nn.Linear, bound: float, iterations: int) -> "SpectralLinear":
@@ -44,7 +44,7 @@ class SpectralLinear(nn.Linear):
             iterations=iterations,
         )
         made.weight, made.bias = linear.weight, linear.bias
-        made.to(linear.weight.device, linear.weight.dtype).iterate(BEGINNING)
+        made.to(linear.weight.device, linear.weight.dtype).iterate(INITIAL_STEPS)
         return made
 
     @torch.no_grad()
@@ -59,7 +59,7 @@ class SpectralLinear(nn.Linear):
     def bounded_weight(self) -> Tensor:
         """W, scaled down where its norm exceeds the bound, [O, I]."""
         with full_precision(self.weight):
-            norm = self.u.clone() @ (self.weight @ self.v.clone())  # the next pass changes both
+            norm = self.u.clone() @ (self.weight @ self.v.clone())  # the next pass changes u and v in place
             return self.weight * (self.bound / norm.clamp_min(self.bound))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -69,4 +69,4 @@ class SpectralLinear(nn.Linear):
         return nn.functional.linear(x, self.bounded_weight, self.bias)
 
 
-BEGINNING = 15  # steps of power iteration for a fresh map
+INITIAL_STEPS = 15  # steps of power iteration for a fresh map

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sgpa.attention import DecoupledSgpa, GlobalState, global_states
 from sgpa.attention.base import mask_tokens
-from sgpa.attention.sampled import SampledAttention
+from sgpa.attention.kernel import KernelProjections
 from sgpa.core.errors import InputError
 from sgpa.core.files import load_exactly
 from sgpa.core.inputs import Inputs
@@ -24,9 +24,9 @@ from sgpa.models.embeddings.graphs import GraphEmbedding
 from sgpa.models.embeddings.patches import PatchEmbedding
 from sgpa.models.embeddings.tokens import TokenEmbedding
 from sgpa.models.embeddings.words import WordEmbedding
-from sgpa.models.layer import Layer, Mlp, NoDropout, features_of
+from sgpa.models.layer import Layer, Mlp, features_of
 from sgpa.models.linearised import output_moments
-from sgpa.models.modes import evaluating
+from sgpa.models.modes import NoDropout, evaluating
 from sgpa.models.sampled import SampledPredictor
 
 States = tuple[GlobalState | None, ...]
@@ -39,14 +39,17 @@ EMBEDDINGS: dict[type[Any], type[nn.Module]] = {
 }
 
 
-SUMMED = 64  # tokens: a sum over so many is as large as their mean
+SUMMED = 64  # tokens: what sums over tokens are divided by
 
 
 class Transformer(nn.Module):
-    """The Transformer a config describes; `likelihood` says how to read its outputs.
+    """A Transformer read as a deep GP, with the likelihood of its outputs.
 
-    `forward` returns outputs [B, C]; with `samples=S` they are [S, B, C], where all that comes before the
-    first random step, and the moments of a first sampled layer, are computed once.
+    `forward` returns outputs [B, C], or [S, B, C] with `samples=S`. All that comes before the first random
+    step, and the moments of a first sampled layer, are then computed once.
+
+    Args:
+        config: what to build.
 
     >>> model = Transformer(ModelConfig(embedding=PatchConfig()))
     >>> model(torch.randn(2, 3, 32, 32)).f.shape
@@ -80,18 +83,18 @@ class Transformer(nn.Module):
 
     @property
     def stochastic(self) -> bool:
-        """Whether two passes over the same inputs differ, as the model is now."""
+        """Whether two passes over the same inputs differ in the model's present mode."""
         sampled = any(layer.attention.stochastic for layer in self.gp_layers)
         return sampled or dropping(self) or bool(bayesian_maps(self))
 
     @property
     def controls_own_precision(self) -> bool:
-        """Whether all layers see to the precision of what needs it: the other products may be in TF32."""
+        """Whether float32 products outside the layers' operators may run in TF32."""
         return all(layer.attention.controls_own_precision for layer in self.gp_layers)
 
     @property
     def usual_samples(self) -> int:
-        """Samples of a prediction that asks for no number: ten where anything is random, otherwise one."""
+        """The default number of samples of a prediction: ten for a stochastic model, otherwise one."""
         return 10 if self.stochastic else 1
 
     @property
@@ -100,14 +103,14 @@ class Transformer(nn.Module):
         return next(self.parameters()).device
 
     def trimmed(self, inputs: Inputs, multiple: int = 1) -> Inputs:
-        """Without the columns that are padding in every row, but for a multiple of columns."""
-        found: Inputs = self.embedding.trimmed(inputs, multiple)  # type: ignore[operator]
-        return found
+        """The inputs without the columns that are padding in every row, up to a multiple of columns."""
+        trimmed: Inputs = self.embedding.trimmed(inputs, multiple)  # type: ignore[operator]
+        return trimmed
 
     def global_state(self) -> States:
-        """What depends on the parameters alone, for every layer at once: G_phi(Z_g), K_gg, S_g, KL_g.
+        """What depends on the parameters alone, for all layers in one batch: G_phi(Z_g), K_gg, S_g, KL_g.
 
-        A value, not a cache: training asks for it every step, prediction once per call.
+        It is a value, not a cache: training computes it every step, prediction once per call.
         """
         sparse = [layer for layer in self.gp_layers if isinstance(layer.attention, DecoupledSgpa)]
         computed = iter(self._states_of(sparse))
@@ -160,14 +163,14 @@ class Transformer(nn.Module):
     def features(
         self, inputs: Inputs, *, samples: int | None = None, states: States | None = None
     ) -> tuple[Tensor, tuple[Kl, ...]]:
-        """What the head reads, [B, E], or [S B, E] where samples of a stochastic model are asked for."""
+        """The input of the head, [B, E], or [S B, E] with samples of a stochastic model; and the KLs."""
         steps = [(padding, out) for _, _, padding, out in self.run_layers(inputs, states, samples)]
         padding, last = steps[-1]
         x = self.pooled(self.norm(self.mlp(last.value)), padding)
         return x, tuple(out.kl for _, out in steps)
 
     def pooled(self, x: Tensor, padding: Tensor | None) -> Tensor:
-        """One vector per sequence, from its real tokens: [B, T, E] -> [B, E]."""
+        """One vector per sequence, from its tokens that are not padding: [B, T, E] -> [B, E]."""
         if self.config.pooling == "sum":
             return mask_tokens(x, padding).sum(1) / SUMMED
         scores = x.new_zeros(x.shape[:2]) if self.pool is None else self.pool(x).squeeze(-1)  # [B, T]
@@ -176,14 +179,14 @@ class Transformer(nn.Module):
         return (scores.softmax(-1).unsqueeze(1) @ x).squeeze(1)
 
     def scale_initial_variance(self, share: float) -> None:
-        """Let every layer's noise begin with a share of its prior variance, its mean staying as it is."""
+        """Multiply the prior variance of every sampled layer by `share`; the means K_qa v_a stay."""
         for layer in self.gp_layers:
-            if isinstance(layer.attention, SampledAttention):
+            if layer.attention.stochastic and isinstance(layer.attention, KernelProjections):
                 layer.attention.scale_initial_variance(share)
 
     @torch.no_grad()
     def place_inducing_points(self, inputs: Inputs) -> None:
-        """Put every layer's Z_g on tokens of its own input space, in one pass over `inputs`."""
+        """Set every layer's Z_g to tokens of its own input space, in one pass over `inputs`."""
         with NoDropout(self):
             f, padding = self.embedding(inputs)
             cells = torch.arange(f.shape[1], device=f.device).expand(f.shape[:2])  # [B, T]
@@ -199,16 +202,26 @@ class Transformer(nn.Module):
     def predict(
         self, inputs: Inputs, *, samples: int | None = None, batch_size: int | None = None, seed: int = 0
     ) -> Prediction:
-        """Probabilities (or values) with their uncertainty, averaged over samples.
+        """Predict labels or values for all rows, with uncertainty.
 
-        Ten samples where layers sample, one where they do not. The same seed gives the same answer, and
-        the caller's random state is left alone. `batch_size` rows go through the model at a time; the
-        default keeps the work in the caches of a CPU, or a GPU busy.
+        The caller's random state and the model's mode are left as they are.
 
-        `samples=0` draws nothing and needs sampled attention: posterior means go through the model, the
-        layers' variances are carried to the outputs to first order (`moments`), and the likelihood averages
-        over that normal distribution at fixed points. Expected entropy and mutual information are those of
-        the same distribution. The answer to a row depends on that row alone: not on the seed, nor on others.
+        Args:
+            inputs: images, token ids, graphs or words, as the config's embedding reads them.
+            samples: draws to average over; ten for a stochastic model, otherwise one. With 0 nothing is
+                drawn: posterior means go through the model, the layers' variances are carried to the outputs
+                to first order (`moments`), and the likelihood averages over that normal distribution at
+                fixed points. 0 needs sampled attention, and the prediction of a row then depends neither on
+                the seed nor on other rows.
+            batch_size: rows in one pass; by default what fits the caches of a CPU, or keeps a GPU busy.
+            seed: the same seed gives the same prediction.
+
+        Returns:
+            `Classification` or `Regression`, by the model's likelihood.
+
+        >>> model = Transformer(ModelConfig(embedding=PatchConfig()))
+        >>> model.predict(torch.randn(2, 3, 32, 32)).probabilities.shape
+        torch.Size([2, 10])
         """
         with evaluating(self):
             if samples == 0:
@@ -239,7 +252,7 @@ class Transformer(nn.Module):
             return torch.cat(list(self.in_batches(outputs, inputs, samples, batch_size)), 1)
 
     def moments(self, inputs: Inputs, *, batch_size: int | None = None) -> tuple[Tensor, Tensor]:
-        """Mean [N, C] and covariance [N, C, C] of the outputs of all rows (`means.output_moments`)."""
+        """Mean [N, C] and covariance [N, C, C] of the outputs of all rows (`linearised.output_moments`)."""
         with torch.inference_mode(False), torch.no_grad():
             states = self.global_state()
 
@@ -247,14 +260,14 @@ class Transformer(nn.Module):
                 mean, covariance = output_moments(self, rows, states)
                 return torch.cat([mean.unsqueeze(-1), covariance], -1)  # [B, C, 1 + C]
 
-            kept = 1 if self.device.type == "cpu" else 10  # a pass is kept to be differentiated
-            found = torch.cat(list(self.in_batches(both, inputs, kept, batch_size)))
-        return found[..., 0], found[..., 1:]
+            memory = 1 if self.device.type == "cpu" else 10  # of a pass that is differentiated, in samples
+            moments = torch.cat(list(self.in_batches(both, inputs, memory, batch_size)))
+        return moments[..., 0], moments[..., 1:]
 
     def in_batches(
         self, function: Callable[[Inputs], Tensor], inputs: Inputs, samples: int = 1, rows: int | None = None
     ) -> Iterator[Tensor]:
-        """The function of so many rows at a time, on the model's device."""
+        """The function of `rows` rows at a time, on the model's device."""
         if len(inputs) == 0:
             raise InputError("nothing to predict: the inputs have no row")
         rows = rows or self._rows_at_once(inputs, samples)
@@ -271,12 +284,28 @@ class Transformer(nn.Module):
         return max(1, min(rows, entries // (self.config.heads * tokens**2)) // samples)
 
     def save_pretrained(self, directory: str | Path) -> Path:
-        """Write config.json and model.safetensors, all or nothing."""
+        """Save the model.
+
+        Args:
+            directory: where config.json and model.safetensors are written, each file whole or not at all.
+
+        Returns:
+            The directory.
+        """
         return saving.save(self.config, self.state_dict(), Path(directory))
 
     @classmethod
     def from_pretrained(cls, directory: str | Path) -> "Transformer":
-        """The model that `save_pretrained` wrote, in evaluation mode."""
+        """Load a model that `save_pretrained` wrote; also `sgpa.load`.
+
+        Args:
+            directory: with config.json and model.safetensors.
+
+        Returns:
+            The model on the CPU, in evaluation mode.
+
+        >>> model = Transformer.from_pretrained("runs/photos/model")  # doctest: +SKIP
+        """
         config, weights = saving.load(Path(directory))
         model = cls(config)
         load_exactly(model, weights, Path(directory))

@@ -10,7 +10,7 @@ from sgpa.attention.base import mask_tokens
 from sgpa.attention.kernel import KernelProjections
 from sgpa.core.inputs import Inputs
 from sgpa.models import Transformer
-from sgpa.models.layer import NoDropout
+from sgpa.models.modes import NoDropout
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def diagnose(model: Transformer, inputs: Inputs) -> list[LayerDiagnostics]:
                     kl_g=out.kl.g.item() if layer.attention.stochastic else None,
                     kl_a=out.kl.a.mean().item() if layer.attention.stochastic else None,
                     variance=None if kernel is None else kernel.log_variance.exp().mean().item(),
-                    snr=_signal_to_noise(moments, padding),
+                    snr=_signal_to_noise(moments, padding) if layer.attention.stochastic else None,
                     off_diagonal=_off_diagonal(layer.attention.weights(s, padding), padding),
                 )
             )
@@ -53,11 +53,9 @@ def _real(padding: Tensor | None, shape: torch.Size, like: Tensor) -> Tensor:
     )
 
 
-def _signal_to_noise(moments: Moments, padding: Tensor | None) -> float | None:
-    if moments.variance is None:
-        return None
+def _signal_to_noise(moments: Moments, padding: Tensor | None) -> float:
     real = _real(padding, moments.mean.shape, moments.mean)
-    signal, noise = (moments.mean.square() * real).sum(), (moments.variance * real).sum()
+    signal, noise = (moments.mean.square() * real).sum(), (moments.posterior.variance * real).sum()
     return (signal / noise).sqrt().item()
 
 

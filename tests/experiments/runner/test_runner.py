@@ -314,7 +314,7 @@ def test_a_folder_from_before_an_option_existed_goes_on_with_its_default(tmp_pat
     place_of(tmp_path).claim()
     file = tmp_path / "recipe.json"
     saved = read_json(file)
-    del saved["values"]["sgpa"]["dropout_at_prediction"], saved["values"]["sgpa"]["attention"]["paths"]
+    del saved["values"]["sgpa"]["dropout_at_prediction"], saved["values"]["sgpa"]["attention"]["tied"]
     del saved["values"]["optim"]["weight_decay"]
     write_json(file, saved)
     ours = place_of(tmp_path, "optim.weight_decay=0")

@@ -15,31 +15,14 @@ from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sgpa.attention import OrthogonalSgpa, global_states
 from sgpa.attention.global_state import lower
-from sgpa.core import noise
-from sgpa.core.errors import NumericalError
-from sgpa.core.precision import unchecked
-from sgpa.core.types import Posterior
-from sgpa.gp.fused import (
-    TRITON,
-    WIDTH,
-    fused_attend,
-    fused_inducing,
-    fused_mean,
-    fused_sample,
-    fused_variance,
-    fuses,
-    inducing_fuses,
-    pack,
-)
+from sgpa.gp.fused import TRITON, fused_attend, fused_inducing, fused_mean, fused_sample, fused_variance, pack
 from sgpa.gp.kernels import ArdRbfKernel, ExponentialKernel
 from sgpa.gp.posteriors import (
     marginal_variance,
     orthogonal_kl_a,
     orthogonal_kl_g,
     orthogonal_mean,
-    plain_variance,
     sample_marginals,
 )
 
@@ -95,8 +78,8 @@ def plain(x, v, k_g, log_variance, L_inv, w_g, s, rbf):
         "mean": mean,
         "kl": orthogonal_kl_a(Kv, v, Av),
         "A": A,
-        "variance": plain_variance(kqq, A, s),
-        "sample": sample_marginals(Posterior(mean, plain_variance(kqq, A, s))),
+        "variance": marginal_variance(kqq, A, s),
+        "sample": sample_marginals(mean, marginal_variance(kqq, A, s), waves(mean)),
         "attended": Kv,
     }
 
@@ -105,23 +88,15 @@ def fused(x, v, k_g, log_variance, L_inv, w_g, s, rbf):
     xv = torch.stack([x, v], 2)
     mean, kl, A, left = fused_mean(xv, pack(L_inv, k_g, w_g, log_variance), rbf)
     variance, attended = fused_variance(left, A, covariance(s)), fused_attend(xv, log_variance, rbf)
-    sample = fused_sample(left, A, covariance(s), mean, noise.normal(mean.shape, mean, rows=0))
+    sample = fused_sample(left, A, covariance(s), mean, waves(mean))
     outputs = (mean, kl, A, variance, sample, attended)
     return dict(zip(OUTPUTS, outputs, strict=True))
 
 
-class Fixed:
-    """The same numbers at every request, whatever the precision."""
-
-    def take(self, draw):
-        waves = torch.arange(draw.shape.numel(), dtype=torch.float64).mul(37).sin().mul(1.5)
-        return waves.view(draw.shape).to(draw.device, draw.dtype)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def fixed_numbers():
-    with noise.source(Fixed()):
-        yield
+def waves(like):
+    """Numbers for the noise of a sample, the same in every precision."""
+    numbers = torch.arange(like.numel(), dtype=torch.float64).mul(37).sin().mul(1.5)
+    return numbers.view(like.shape).to(like)
 
 
 def passes(function, inputs, rbf, of):
@@ -188,36 +163,48 @@ def check(inputs, rbf, of=("mean", "kl", "A", "variance", "sample")):
         assert error <= bound, name
 
 
+kernels = pytest.mark.parametrize("name", KERNELS)
+slow = pytest.mark.slow
+EDGES = [(1, 1, 1, 1, 1), (2, 1, 7, 17, 3), (1, 2, 33, 3, 18), (1, 1, 64, 16, 16)]  # B, H, T, M, D
 widths = st.integers(1, 20)
 sizes = st.tuples(st.integers(1, 2), st.integers(1, 2), st.sampled_from([1, 7, 33, 64, 70]), widths, widths)
 
 
-@settings(max_examples=12, deadline=None, derandomize=True, phases=PHASES)
+@kernels
+@pytest.mark.parametrize("size", EDGES)
+def test_moments_are_as_accurate_as_the_plain_ones(name, size):
+    check(problem(*size, name == "rbf"), name == "rbf")
+
+
+@kernels
+@pytest.mark.parametrize("size", EDGES)
+def test_kernel_attention_is_as_accurate_as_the_plain_one(name, size):
+    check(problem(*size, name == "rbf"), name == "rbf", of=("attended",))
+
+
+@slow
+@settings(max_examples=12 if GPU else 6, deadline=None, derandomize=True, phases=PHASES)
 @given(sizes, st.booleans(), st.integers(0, 9))
-def test_a_layers_moments_are_as_good_as_the_plain_ones(size, rbf, seed):
-    check(problem(*size, rbf, seed), rbf)
+def test_any_sizes_are_as_accurate_as_the_plain_ones(size, rbf, seed):
+    check(problem(*size, rbf, seed), rbf, of=OUTPUTS)
 
 
-@settings(max_examples=8, deadline=None, derandomize=True, phases=PHASES)
-@given(sizes, st.booleans(), st.integers(0, 9))
-def test_kernel_attention_is_as_good_as_the_plain_one(size, rbf, seed):
-    check(problem(*size, rbf, seed), rbf, of=("attended",))
-
-
-@pytest.mark.parametrize("name", KERNELS)
+@kernels
 @pytest.mark.parametrize("of", ["mean", "kl", "A", "variance", "sample"])
-def test_each_moment_by_itself(name, of):
+def test_each_moment_alone_is_as_accurate_as_the_plain_one(name, of):
     check(problem(2, 2, 70, 5, 7, name == "rbf"), name == "rbf", of=(of,))
 
 
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("size", [(1, 1, 130, 33, 17), (2, 2, 64, 32, 32), (1, 2, 16, 64, 64)])
-def test_three_tiles_and_the_widest_ones(name, size):
+@kernels
+@pytest.mark.parametrize(
+    "size", [(1, 1, 130, 33, 17), (1, 2, 64, 32, 32), pytest.param((1, 1, 16, 64, 64), marks=slow)]
+)
+def test_sequences_of_three_tiles_and_the_widest_heads(name, size):
     check(problem(*size, name == "rbf"), name == "rbf", of=OUTPUTS)
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_points_and_values_side_by_side_and_a_gradient_of_one_number(name):
+@kernels
+def test_views_of_one_tensor_and_expanded_gradients_are_read_correctly(name):
     """Views into one product, as `projected` makes them; the gradient of a sum is an expanded number."""
     B, T, H, D, rbf = 2, 37, 2, 5, name == "rbf"
     given = problem(B, H, T, 4, D, rbf)
@@ -233,13 +220,13 @@ def test_points_and_values_side_by_side_and_a_gradient_of_one_number(name):
         assert float((a - b).detach().abs().max()) <= (2**-9 if GPU else 2e-6) * float(a.detach().abs().max())
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_a_key_without_a_value_is_not_there(name):
-    rbf, T, more = name == "rbf", 61, 9  # over the edge of a tile
+@kernels
+def test_zero_value_keys_do_not_contribute(name):
+    rbf, T, more = name == "rbf", 61, 9  # the padding reaches into a second tile
     given = problem(2, 2, T + more, 5, 7, rbf)
     given["v"][:, T:] = 0
     other = {n: x.clone() for n, x in given.items()}
-    other["x"][:, T:] = 3.0  # whatever stands there
+    other["x"][:, T:] = 3.0  # any contents
     short = given | {"x": given["x"][:, :T], "v": given["v"][:, :T]}
     results = [fused(**inputs, rbf=rbf) for inputs in (given, other, short)]
     for out in results[:2]:
@@ -248,62 +235,30 @@ def test_a_key_without_a_value_is_not_there(name):
         assert torch.allclose(out["kl"], results[2]["kl"], atol=1e-5, rtol=1e-5)
 
 
-def test_a_point_in_the_same_place_as_another_has_no_distance():
+def test_equal_points_of_different_tiles_have_distance_zero():
     given = problem(1, 1, 70, 4, 6, True)
     given["x"][:, 66] = given["x"][:, 2]
     check(given, True, of=OUTPUTS)
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_models_side_by_side_are_models_one_by_one(name):
-    rbf = name == "rbf"
-    each = [problem(2, 2, 9, 4, 5, rbf, seed) for seed in range(3)]
-    leaves = [torch.stack(x).requires_grad_() for x in zip(*(p.values() for p in each), strict=True)]
-    names = list(each[0])
-
-    def outputs(*inputs):
-        return tuple(fused(**dict(zip(names, inputs, strict=True)), rbf=rbf).values())
-
-    together = torch.vmap(outputs)(*leaves)
-    gradients = torch.autograd.grad(sum(y.square().sum() for y in together), leaves)
-    for e in range(3):
-        own = [x[e].detach().clone().requires_grad_() for x in leaves]
-        alone = outputs(*own)
-        for a, b in zip(alone, together, strict=True):
-            assert torch.allclose(a, b[e], atol=1e-6, rtol=1e-5)
-        found = torch.autograd.grad(sum(y.square().sum() for y in alone), own)
-        for a, b in zip(found, gradients, strict=True):
-            assert torch.allclose(a, b[e], atol=1e-4, rtol=1e-4)
-
-
-def test_what_models_share_is_shared_side_by_side():
-    given = problem(2, 2, 9, 4, 5, True)
-    xv, lv = torch.stack([given["x"], given["v"]], 2), given["log_variance"]
-    each = torch.stack([xv, 2 * xv])  # [E, B, T, 2, H, D]
-    together = torch.vmap(lambda xv: fused_attend(xv, lv, True))(each)
-    for e in range(2):
-        assert torch.allclose(together[e], fused_attend(each[e], lv, True), atol=1e-6)
-
-
-def test_a_step_of_models_side_by_side_can_be_traced():
-    each = [problem(1, 2, 9, 4, 5, True, seed) for seed in range(2)]
-    stacked = [torch.stack(x) for x in zip(*(p.values() for p in each), strict=True)]
+def test_a_step_can_be_traced():
+    given = list(problem(1, 2, 9, 4, 5, True).values())
 
     def step(*inputs):
         leaves = [x.detach().requires_grad_() for x in inputs]
-        out = torch.vmap(lambda *own: tuple(fused(*own, rbf=True).values()))(*leaves)
-        loss = sum(y.square().sum() for y in out)
+        loss = sum(y.square().sum() for y in fused(*leaves, rbf=True).values())
         return loss.detach(), *torch.autograd.grad(loss, leaves)
 
-    traced = make_fx(step)(*stacked)
+    traced = make_fx(step)(*given)
     called = {str(node.target) for node in traced.graph.nodes}
     for name in ("attend", "mean", "variance", "sample"):
         assert {f"sgpa.{name}.default", f"sgpa.{name}_gradient.default"} <= called
-    for a, b in zip(traced(*stacked), step(*stacked), strict=True):
+    other = list(problem(1, 2, 9, 4, 5, True, seed=1).values())  # other numbers than those traced
+    for a, b in zip(traced(*other), step(*other), strict=True):
         assert torch.allclose(a, b)
 
 
-def test_the_operators_keep_the_rules_of_torch():
+def test_operators_pass_torchs_operator_checks():
     given = problem(2, 2, 9, 4, 5, True)
     xv = torch.stack([given["x"], given["v"]], 2).requires_grad_()
     lv, S = given["log_variance"], covariance(given["s"])
@@ -320,7 +275,7 @@ def test_the_operators_keep_the_rules_of_torch():
     torch.library.opcheck(inducing, (*parameters((2,), 3, 2), 1e-6, True), test_utils=tests)
 
 
-def test_there_is_no_second_derivative_and_it_says_so():
+def test_second_derivatives_raise_an_error():
     given = problem(1, 1, 4, 3, 2, True)
     for function in (
         lambda x, **rest: fused(x, **rest)["mean"],
@@ -331,16 +286,6 @@ def test_there_is_no_second_derivative_and_it_says_so():
         (first,) = torch.autograd.grad(out.sum(), x, create_graph=True)
         with pytest.raises((NotImplementedError, RuntimeError), match=r"autograd|second derivative"):
             first.sum().backward()
-
-
-def test_the_plain_way_is_taken_where_there_is_no_gpu_and_in_float64():
-    s = problem(2, 2, 9, 5, 4, True)["s"]
-    A, kqq = torch.rand(2, 2, 5, 9, device=DEVICE), torch.ones(2, 2, 9, device=DEVICE)
-    assert fuses(A, s) == GPU
-    assert not fuses(A.double(), s.double())
-    assert not fuses(A, s.expand(2, *s.shape))
-    assert not fuses(torch.rand(2, 2, WIDTH + 1, 9, device=DEVICE), s)
-    assert torch.allclose(marginal_variance(kqq, A, s), plain_variance(kqq, A, s), atol=1e-2 if GPU else 1e-5)
 
 
 # -- what depends on parameters alone
@@ -369,16 +314,13 @@ def relative(found, exact):
     return float((found - exact).abs().max()) / max(1e-3, float(exact.abs().max()))
 
 
-@settings(max_examples=8, deadline=None, derandomize=True, phases=PHASES)
-@given(
-    st.sampled_from([(), (3,), (2, 2)]),
-    st.integers(1, 37),
-    st.integers(1, 20),
-    st.booleans(),
-    st.integers(0, 9),
+@kernels
+@pytest.mark.parametrize(
+    ("heads", "M", "D"), [((), 1, 1), ((3,), 5, 9), ((2, 2), 17, 3), pytest.param((), 37, 20, marks=slow)]
 )
-def test_states_and_their_gradients_are_those_of_float64(heads, M, D, rbf, seed):
-    leaves = parameters(heads, M, D, seed)
+def test_states_and_their_gradients_are_those_of_float64(name, heads, M, D):
+    rbf = name == "rbf"
+    leaves = parameters(heads, M, D)
     with torch.no_grad():
         leaves[0].mul_(1.0 if rbf else 0.3)
     found, exact = fused_inducing(*leaves, 1e-6, rbf), plain_inducing(*leaves, rbf)
@@ -396,7 +338,7 @@ def test_states_and_their_gradients_are_those_of_float64(heads, M, D, rbf, seed)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the interpreter's root
-def test_what_is_not_finite_leaves_the_others_alone():
+def test_a_head_that_is_not_finite_does_not_change_others():
     k_g, log_variance, raw, v_g = parameters((2,), 3, 2)
     with torch.no_grad():
         log_variance[1] = float("nan")
@@ -408,79 +350,7 @@ def test_what_is_not_finite_leaves_the_others_alone():
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_what_is_not_positive_definite_gives_nan():
-    state, _, kl = fused_inducing(*parameters((), 3, 2), -1.5, True)  # less than nothing on the diagonal
+def test_an_indefinite_matrix_gives_nan():
+    state, _, kl = fused_inducing(*parameters((), 3, 2), -1.5, True)  # a negative diagonal
     assert state[:, :3].isnan().any()
     assert kl.isnan()
-
-
-def test_states_of_models_side_by_side():
-    leaves = parameters((3, 2), 5, 4)
-    for d in range(2):
-        found = torch.vmap(lambda *x: fused_inducing(*x, 1e-6, True), in_dims=d)(*leaves)
-        expected = fused_inducing(*(x.movedim(d, 0) for x in leaves), 1e-6, True)
-        for a, b in zip(found, expected, strict=True):
-            assert torch.equal(a, b)
-        gradients = [torch.autograd.grad(sum(y.sum() for y in each), leaves) for each in (found, expected)]
-        for a, b in zip(*gradients, strict=True):
-            assert torch.allclose(a, b, rtol=1e-5, atol=1e-6)
-
-
-def test_states_that_share_a_parameter_side_by_side():
-    k_g, log_variance, raw, v_g = parameters((2,), 5, 4)
-    more = torch.stack([v_g, 2 * v_g])
-    state, S, kl = torch.vmap(lambda v: fused_inducing(k_g, log_variance, raw, v, 1e-6, True))(more)
-    assert torch.equal(S[0], S[1])
-    assert torch.allclose(state[1, ..., 9:13], 2 * state[0, ..., 9:13])
-    assert (kl[1] > kl[0]).all()
-
-
-def test_states_are_fused_in_float32_on_a_gpu():
-    k_g = torch.zeros(2, WIDTH, 4, device=DEVICE)
-    assert inducing_fuses(k_g) == GPU
-    assert not inducing_fuses(k_g.double())
-    assert not inducing_fuses(torch.zeros(2, WIDTH + 1, 4, device=DEVICE))
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_layers_take_the_fused_states(monkeypatch, name):
-    layers = [
-        OrthogonalSgpa(8, 2, KERNELS[name](2, 4), num_global=3, init="paper").to(DEVICE) for _ in range(2)
-    ]
-    features = torch.stack([layer.Z_g for layer in layers])
-    plain = global_states(layers, features)
-    monkeypatch.setattr("sgpa.attention.global_state.inducing_fuses", lambda _: True)
-    ours = global_states(layers, features)
-    leaves = [p for layer in layers for p in layer.parameters()]
-    found = []
-    for states in (plain, ours):
-        total = sum(
-            y.sum() for state in states for y in (state.k_g, state.L_inv, state.S, state.w_g, state.kl)
-        )
-        found.append(torch.autograd.grad(total, leaves, materialize_grads=True))
-    for a, b in zip(*found, strict=True):
-        assert torch.allclose(a, b, rtol=1e-4, atol=1e-4 * float(b.abs().max()))
-    for a, b, layer in zip(plain, ours, layers, strict=True):
-        for field in ("k_g", "L_inv", "s_g", "S", "v_g", "w_g", "kl"):
-            assert torch.allclose(getattr(a, field).float(), getattr(b, field), rtol=1e-5, atol=1e-6), field
-        packed = pack(a.L_inv.float(), a.k_g, a.w_g, layer.kernel.log_variance)
-        assert torch.allclose(b.packed, packed, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the interpreter's root
-def test_where_the_fused_states_fail_there_is_more_jitter_or_a_message(monkeypatch):
-    monkeypatch.setattr("sgpa.attention.global_state.inducing_fuses", lambda _: True)
-    layer = OrthogonalSgpa(8, 2, ArdRbfKernel(2, 4), num_global=3).to(DEVICE)
-    with monkeypatch.context() as smaller:
-        smaller.setattr(
-            "sgpa.attention.global_state.JITTERS", (-2.0,)
-        )  # no matrix is positive definite with it
-        (state,) = global_states([layer], layer.Z_g.unsqueeze(0))
-        assert state.packed is None
-        assert state.L_inv.isfinite().all()
-        with unchecked():
-            assert global_states([layer], layer.Z_g.unsqueeze(0))[0].kl.isnan()
-    with torch.no_grad():
-        layer.kernel.log_variance[1] = float("nan")
-    with pytest.raises(NumericalError, match="head 2"):
-        global_states([layer], layer.Z_g.unsqueeze(0))

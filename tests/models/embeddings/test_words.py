@@ -101,7 +101,7 @@ def test_layers_are_mixed_with_softmax_shares_times_gamma():
         (replace(words(), ids=torch.zeros(3, 6, dtype=torch.int64)), "all padding"),
     ],
 )
-def test_words_that_cannot_be_read_are_refused_in_one_line(inputs, message):
+def test_bad_words_are_refused_in_one_line(inputs, message):
     with pytest.raises((InputError, ArithmeticError), match=message) as caught:
         Transformer(small(KernelAttentionConfig())).predict(inputs)
     assert "\n" not in str(caught.value)
@@ -109,7 +109,7 @@ def test_words_that_cannot_be_read_are_refused_in_one_line(inputs, message):
         WordsConfig(vocabulary=1, features=0)
 
 
-def test_words_travel_through_a_data_set():
+def test_a_data_set_holds_words():
     data = Dataset(words(), torch.arange(3), lengths=torch.tensor([6, 4, 6]))
     batches = [batch.to("cpu") for batch in data.batches(2, seed=0)]
     assert all(isinstance(batch.inputs, Words) for batch in batches)

@@ -1,6 +1,6 @@
 """The 19 corruptions of CIFAR-C at five severities: regenerated, or read from the published files.
 
-docs/corruptions.md compares them with the original and lists timings.
+docs/guides/corruptions.md compares them with the original and lists timings.
 """
 
 from collections.abc import Callable

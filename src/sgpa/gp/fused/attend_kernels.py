@@ -46,7 +46,7 @@ def backward(
     T, H, M: tl.constexpr, D: tl.constexpr, N: tl.constexpr, lh, xb, xh, xt, gb, gh, gt, ob, oh, ot, pb, ph,
     TT: tl.constexpr, UU: tl.constexpr, MM: tl.constexpr, DD: tl.constexpr, RBF: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of g·out + price kl. Both ways of a pair are met at once, for K is symmetric.
+    """Gradients of g·out + price kl. K is symmetric, so both directions of a pair are computed together.
 
     With w = g + ½ price v and s_tu = w_t·v_u + v_t·w_u:  dx_t = Σ_u s_tu K_tu (x_u - x_t),
     dv_t = Σ_u K_tu (g_u + price v_u), or with K - A'A for K; da_t = w_g g_t - Σ_u s_tu a_u - 2 a_t du_t,

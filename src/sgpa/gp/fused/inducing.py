@@ -1,9 +1,10 @@
-"""All of a decoupled layer that depends on its parameters alone, in one kernel.
+"""What a decoupled layer computes from its parameters alone, in one kernel.
 
     L L' = K_gg + jitter diag K_gg,  w_g = L' v_g,  S = s s',  kl = ½ |w_g|² + ½ Σ_v (tr S_v - log |S_v| - M)
 
-It is done in float64, whatever the type of the results: K_gg of a few dozen points is nearly singular. One
-that is not positive definite gives NaN. The reference is `attention.states.plain_states`.
+The kernel computes in float64, whatever the type of the results: K_gg of a few dozen points is nearly
+singular. A K_gg that is not positive definite gives NaN. The reference is
+`attention.global_state.plain_states`.
 """
 
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sgpa.gp.fused.mean import row
-from sgpa.gp.fused.shapes import TRITON, WIDTH, over, padded, side_by_side
+from sgpa.gp.fused.shapes import TRITON, WIDTH, launch, padded
 
 if TRITON:
     from sgpa.gp.fused import inducing_kernels as kernels
@@ -21,11 +22,6 @@ SOME = (8, 2)  # value dimensions of a program, forward and backward
 
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
 Five = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
-
-
-def inducing_fuses(k_g: Tensor) -> bool:
-    """Whether the fast path takes these keys [..., M, D]."""
-    return TRITON and k_g.is_cuda and k_g.dtype == torch.float32 and max(k_g.shape[-2:]) <= WIDTH
 
 
 @torch.library.custom_op("sgpa::inducing", mutates_args=())
@@ -41,7 +37,7 @@ def inducing(
     given = [x.contiguous() for x in (k_g, log_variance, raw_s_g, v_g)]
     state, S, kl, L, L_inv = _results(k_g)
     sizes, tile = _sizes(k_g, SOME[0]), _tile(k_g, SOME[0])
-    over(kernels.forward, sizes[0] * sizes[-1])(
+    launch(kernels.forward, sizes[0] * sizes[-1])(
         *given, L, L_inv, state, S, kl, *sizes, jitter, **tile, RBF=rbf
     )
     return state, S, kl, L, L_inv
@@ -57,7 +53,7 @@ def inducing_gradient(
     dk, d_log, d_raw, dv = (torch.empty_like(x) for x in given[:4])
     sizes, tile = _sizes(k_g, SOME[1]), _tile(k_g, SOME[1])
     warps = 4 if tile["MM"] < WIDTH else 8
-    over(kernels.backward, sizes[0] * sizes[-1])(
+    launch(kernels.backward, sizes[0] * sizes[-1])(
         *given, dk, d_log, d_raw, dv, *sizes, jitter, **tile, RBF=rbf, num_warps=warps
     )
     return dk, d_log, d_raw, dv
@@ -107,8 +103,6 @@ def _backward(ctx: Any, d_state: Tensor, dS: Tensor, d_kl: Tensor, *_: Tensor) -
 
 
 inducing.register_autograd(_backward, setup_context=_save)
-inducing.register_vmap(side_by_side(inducing, "hhhh--", "hhhhh"))
-inducing_gradient.register_vmap(side_by_side(inducing_gradient, "hhhhhhhhh--", "hhhh"))
 
 
 def fused_inducing(

@@ -1,7 +1,7 @@
 """The kernels of `inducing.py` in Triton, in float64.
 
-The first programs of a grid take one head each, and all that follows from its keys; the others take a few of
-its value dimensions, and what their factors stand for. Both kinds run beside each other.
+The first programs of a grid compute what depends on the keys of one head each; the others compute S for a few
+value dimensions of a head. Both kinds run concurrently.
 """
 
 import triton
@@ -25,7 +25,7 @@ def eliminated(K, m, n, M, MM: tl.constexpr):
     """L and L^-1 of K = L L'; NaN where K is not positive definite.
 
     Column j of L is column j of what is left of K over the root of its pivot. The same elimination applied to
-    the identity makes the inverse, which takes the columns that are not needed any more.
+    the identity gives the inverse, which is stored in the columns that are no longer needed.
     """
     at, L, X = tl.arange(0, MM), tl.zeros((MM, MM), dtype=tl.float64), K
     pivots = tl.sum(tl.where(m == n, K, 0.0), 0)  # kept apart, so that none has to wait for its row

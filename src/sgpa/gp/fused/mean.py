@@ -5,9 +5,9 @@
     kl = ½ v' (K - A'A) v
     unexplained_t = max(0, K(x_t, x_t) - Σ_m A_mt²), what the global keys leave of the prior variance
 
-Points and values come side by side, xv [B, T, 2, H, D], and so does what depends on parameters alone: a state
-[H, M, N] has in every row L^-1, the scaled global keys, w_g and log σ_f² (`pack`). The references are
-`posteriors.orthogonal_mean` and `orthogonal_kl_a`.
+Points and values are one tensor, xv [B, T, 2, H, D], and so is what depends on parameters alone: a row of a
+state [H, M, N] holds a row of L^-1, of the scaled global keys and of w_g, and log σ_f² (`pack`). The
+references are `posteriors.orthogonal_mean` and `orthogonal_kl_a`.
 """
 
 from typing import Any
@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sgpa.gp.fused.attend import NARROW, apart, tile
-from sgpa.gp.fused.shapes import TOKENS, TRITON, dense, over, padded, side_by_side, steps, tiles, together
+from sgpa.gp.fused.attend import NARROW, split, tile
+from sgpa.gp.fused.shapes import TOKENS, TRITON, dense, launch, padded, strides, sum_parts, tiles
 
 if TRITON:
     from triton import cdiv
@@ -48,15 +48,15 @@ def fused_mean(xv: Tensor, state: Tensor, rbf: bool) -> Four:
     """mean [B, H, T, D], kl [B, H], A [B, H, M, T] and unexplained [B, H, T]."""
     xv, state = dense(xv), state.contiguous()
     (B, T, _, H, D), (_, M, N), n = xv.shape, state.shape, tiles(xv.shape[1])
-    (x, v), out = apart(xv), xv.new_empty(B, H, T, D)
+    (x, v), out = split(xv), xv.new_empty(B, H, T, D)
     A, unexplained, kl = x.new_empty(B, H, M, T), x.new_empty(B, H, T), x.new_empty(B, H, n)
     sizes = (T, H, M, D, N)
-    over(mean_kernels.project, B * H, n)(
-        x, state, A, unexplained, *sizes, *steps(x), **_tile(TOKENS, M, D), RBF=rbf
+    launch(mean_kernels.project, B * H, n)(
+        x, state, A, unexplained, *sizes, *strides(x), **_tile(TOKENS, M, D), RBF=rbf
     )
     w_g, log_variance = _read(state, D)
-    over(attend_kernels.forward, B * H, n)(
-        x, v, A, w_g, log_variance, out, kl, *sizes, M * N, *steps(x, out),
+    launch(attend_kernels.forward, B * H, n)(
+        x, v, A, w_g, log_variance, out, kl, *sizes, M * N, *strides(x, out),
         **tile(T, M, D), RBF=rbf,
     )  # fmt: skip
     return out, kl.sum(2) if n > 1 else kl.squeeze(2), A, unexplained
@@ -72,36 +72,36 @@ def mean_gradient(
     given, du = dA.contiguous(), du.contiguous()
     (B, T, _, H, D), (_, M, N), n = xv.shape, state.shape, tiles(xv.shape[1])
     dxv, dA, log_part = xv.new_empty(xv.shape), torch.empty_like(A), xv.new_empty(B * n, H)
-    (x, v), (dx, dv) = apart(xv), apart(dxv)
+    (x, v), (dx, dv) = split(xv), split(dxv)
     sizes = (T, H, M, D, N)
     w_g, log_variance = _read(state, D)
-    over(attend_kernels.backward, B * H, n)(
+    launch(attend_kernels.backward, B * H, n)(
         x, v, A, w_g, log_variance, unexplained, g, price, given, du, dx, dv, dA, log_part,
-        *sizes, M * N, *steps(x, g, dx), *price.stride(), **_heavy(T, M, D), RBF=rbf,
+        *sizes, M * N, *strides(x, g, dx), *price.stride(), **_heavy(T, M, D), RBF=rbf,
     )  # fmt: skip
     part = x.new_empty(min(PROGRAMS, B * cdiv(T, FEW)), H, M, N)
-    over(mean_kernels.backward_x, len(part), H)(
-        x, g, state, A, unexplained, dA, du, log_part, dx, part, B, *sizes, *steps(x, g, dx),
+    launch(mean_kernels.backward_x, len(part), H)(
+        x, g, state, A, unexplained, dA, du, log_part, dx, part, B, *sizes, *strides(x, g, dx),
         **_tile(FEW, M, D), PER=TOKENS // FEW, RBF=rbf,
         num_warps=2 if max(padded(M), padded(D)) <= NARROW else 4, num_stages=2,
     )  # fmt: skip
-    return dxv, together(part)
+    return dxv, sum_parts(part)
 
 
 def _read(state: Tensor, D: int) -> tuple[Tensor, Tensor]:
-    """Where w_g and log σ_f² begin in a state."""
+    """Views of a state that begin at w_g and at log σ_f²."""
     M = state.shape[1]
     return state[:, :, M + D :], state[:, :, M + 2 * D :]
 
 
 def _heavy(T: int, M: int, D: int) -> dict[str, int]:
-    """How the backward pass is run, which needs many registers."""
+    """Constants of the backward pass, which needs many registers."""
     usual = {name: n for name, n in tile(T, M, D).items() if name != "maxnreg"}
     return usual | ({"UU": 32, "num_stages": 3} if T <= TOKENS else {})
 
 
 def _tile(tokens: int, M: int, D: int) -> dict[str, int]:
-    """The size of a tile that meets no other."""
+    """Constants of a kernel without an inner loop over keys."""
     return {"TT": tokens, "MM": padded(M), "DD": padded(D)}
 
 
@@ -133,5 +133,3 @@ def _backward(ctx: Any, g: Tensor, price: Tensor, dA: Tensor, du: Tensor) -> tup
 
 
 fused_mean.register_autograd(_backward, setup_context=_save)
-fused_mean.register_vmap(side_by_side(fused_mean, "ph-", "bbbb"))
-mean_gradient.register_vmap(side_by_side(mean_gradient, "phbbbbbb-", "ph"))

@@ -27,7 +27,7 @@ def load(base, rows, cols, stride, R, C):
 
 @triton.jit
 def turned(base, rows, cols, stride, R, C):
-    """base[cols, rows], turned to [rows, cols], with zeros outside [R, C]."""
+    """The transpose of base[cols, rows], [rows, cols], with zeros outside [R, C]."""
     return tl.load(
         base + cols[None, :] * stride + rows[:, None],
         mask=(rows < R)[:, None] & (cols < C)[None, :],
@@ -47,7 +47,7 @@ def store(base, value, rows, cols, stride, R, C):
 
 @triton.jit
 def back(base, value, rows, cols, stride, R, C):
-    """base[cols, rows] = value [rows, cols]: undoes `turned`."""
+    """base[cols, rows] = the transpose of value [rows, cols]: the inverse of `turned`."""
     tl.store(
         base + cols[None, :] * stride + rows[:, None],
         value,
@@ -63,9 +63,9 @@ def near(x):
 
 @triton.jit
 def product(x, y):
-    """x y as exact as in float32: of the parts that TF32 knows and those that it does not.
+    """x y as exact as in float32: from the parts that TF32 represents and their remainders.
 
-    Matrix units cut off what they add up, so that a sum should not begin with a large number.
+    Matrix units truncate their sums, so that a sum should not begin with a large number.
     """
     x_near, y_near = near(x), near(y)
     total = tl.dot(x - x_near, y_near, input_precision="tf32")
@@ -84,7 +84,7 @@ def exponent(x, y, RBF: tl.constexpr):
 
 @triton.jit
 def exp(e):
-    """exp(e). The hardware knows powers of two: what e log2(e) loses by rounding is put back.
+    """exp(e). The hardware computes powers of two; the rounding error of e log2(e) is corrected.
 
     Without it the error grows with |e|, which shows where K is large: in the exponential kernel.
     """
@@ -96,7 +96,7 @@ def exp(e):
 
 @triton.jit
 def gram(x, y, t, u, log_variance, RBF: tl.constexpr):
-    """K between tokens t and u of one sequence; with the RBF kernel a point is at no distance of itself."""
+    """K between tokens t and u of one sequence; with the RBF kernel a point has distance zero to itself."""
     e = exponent(x, y, RBF)
     if RBF:
         e = tl.where(t[:, None] == u[None, :], 0.0, e)

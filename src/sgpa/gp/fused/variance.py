@@ -5,8 +5,8 @@ var[t, v] = u_t + Σ_mn a_mt a_nt S[m, n, v], u the prior variance that the indu
 The quadratic form is a product of the outer products a_t a_t' [T, M M] with S [M M, V]. A tile of tokens,
 of one or several sequences, makes its outer products in registers, a few rows at a time, and never writes
 them; the backward pass makes them again. S is symmetric, as s s' is: three of its four quarters are enough,
-and its gradient is symmetric too. The references are `posteriors.plain_variance` and, where the same kernel
-draws from the posterior, `posteriors.sample_marginals`.
+and its gradient is symmetric too. The references are `posteriors.marginal_variance` and, where the same
+kernel draws from the posterior, `posteriors.sample_marginals`.
 """
 
 from typing import Any
@@ -20,11 +20,10 @@ from sgpa.gp.fused.shapes import (
     WIDTH,
     by_token,
     dense,
-    over,
+    launch,
     padded,
-    side_by_side,
-    steps,
-    together,
+    strides,
+    sum_parts,
 )
 
 if TRITON:
@@ -36,12 +35,6 @@ OUTER = 64  # columns of outer products made at a time; twice and four times as 
 SHARES = 11  # of all tokens in the gradient of S: times three blocks of four heads, all of a large GPU
 
 Three = tuple[Tensor, Tensor, Tensor]
-
-
-def fuses(A: Tensor, s: Tensor) -> bool:
-    """Whether the fast path takes these: on a GPU, in float32, one factor for all sequences."""
-    fits = A.shape[-2] <= WIDTH and s.shape[-3] <= WIDTH
-    return TRITON and A.is_cuda and A.dtype == torch.float32 and A.ndim == s.ndim == 4 and fits
 
 
 @torch.library.custom_op("sgpa::variance", mutates_args=())
@@ -83,8 +76,8 @@ def _forward(
 ) -> None:  # fmt: skip
     A, S = A.contiguous(), S.contiguous()
     (B, H, M, T), V = A.shape, S.shape[-1]
-    over(kernels.forward, cdiv(B * T, TOKENS), H)(
-        u, A, S, mean, noise, out, slope, B * T, T, H, M, V, *steps(u, out),
+    launch(kernels.forward, cdiv(B * T, TOKENS), H)(
+        u, A, S, mean, noise, out, slope, B * T, T, H, M, V, *strides(u, out),
         TT=TOKENS, MM=padded(M), VV=padded(V), R=max(1, OUTER // padded(M)), LOW=_half(M), num_warps=2,
     )  # fmt: skip
 
@@ -95,22 +88,22 @@ def _backward_all(A: Tensor, S: Tensor, slope: Tensor | None, g: Tensor) -> Thre
     sizes = (B * T, T, H, M, V)
     du, dA = A.new_empty(B, H, T), torch.empty_like(A)
     tokens = TOKENS if padded(M) == WIDTH else 2 * TOKENS
-    over(kernels.backward_A, cdiv(B * T, tokens), H)(
-        A, S, g, slope, du, dA, *sizes, *steps(g),
+    launch(kernels.backward_A, cdiv(B * T, tokens), H)(
+        A, S, g, slope, du, dA, *sizes, *strides(g),
         TT=tokens, MM=padded(M), VV=padded(V), R=2 * OUTER // padded(M),
     )  # fmt: skip
     columns = _half(M) or padded(M)
     rows = 4 * OUTER // columns
     blocks = cdiv(M, rows) + cdiv(max(0, M - columns), rows)
     dS = S.new_empty(min(SHARES, cdiv(B * T, TOKENS)), *S.shape)
-    over(kernels.backward_S, blocks, H, len(dS))(
-        A, g, slope, dS, *sizes, *steps(g), TT=TOKENS, VV=padded(V), R=rows, CC=columns, num_warps=8
+    launch(kernels.backward_S, blocks, H, len(dS))(
+        A, g, slope, dS, *sizes, *strides(g), TT=TOKENS, VV=padded(V), R=rows, CC=columns, num_warps=8
     )
-    return du, dA, together(dS)
+    return du, dA, sum_parts(dS)
 
 
 def _half(M: int) -> int:
-    """The inducing points of the lower half; none where half a tile is too narrow."""
+    """The inducing points of the lower half; 0 where half a tile is too narrow."""
     return padded(M) // 2 if padded(M) > 16 else 0
 
 
@@ -163,11 +156,7 @@ def _backward_sample(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...
 
 
 fused_variance.register_autograd(_backward, setup_context=_save)
-fused_variance.register_vmap(side_by_side(fused_variance, "bbh", "b"))
-variance_gradient.register_vmap(side_by_side(variance_gradient, "bhb", "bbh"))
 sample.register_autograd(_backward_sample, setup_context=_save_sample)
-sample.register_vmap(side_by_side(sample, "bbhbb", "bb"))
-sample_gradient.register_vmap(side_by_side(sample_gradient, "bhbb", "bbh"))
 
 
 def fused_sample(u: Tensor, A: Tensor, S: Tensor, mean: Tensor, noise: Tensor) -> Tensor:

@@ -3,29 +3,24 @@
 var[t, v] = max(0, k_t - Σ_m a_mt²) + Σ_mn a_mt a_nt S_v[m, n],  S_v = s_v s_v'.
 
 The quadratic form is a product of the outer products a_t a_t' with S. Both are symmetric, so that half of
-them will do: a band of rows i <= m < j goes with the columns n < j, and what lies left of its square on the
-diagonal (n < i) counts twice. One band of the outer products is made at a time, for as many tokens as stay in
-the cache; the backward pass makes it again. The reference is `posteriors.plain_variance`.
+them is enough: a band of rows i <= m < j goes with the columns n < j, and what lies left of its square on the
+diagonal (n < i) counts twice. One band of the outer products is computed at a time, for as many tokens as fit
+the cache; the backward pass computes it again. The reference is `posteriors.marginal_variance`.
 
-Both passes are operators of torch: whatever traces or compiles a step calls them as they are.
+Both passes are custom operators, which a traced or compiled step calls as a whole.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sgpa.gp.fused.shapes import side_by_side
-
-ROWS = 4  # of a band: wider ones compute more in vain and sum more terms at once, which costs precision
+ROWS = 4  # of a band: wider ones waste more products and sum more terms at once, which costs precision
 BLOCK = 1 << 21  # entries of a band for all tokens of a block: 8 MB in float32
 
-
-def blocks_take(A: Tensor, s: Tensor) -> bool:
-    """Whether this path takes these: on the CPU, in one full precision, one factor for all sequences."""
-    full = A.dtype == s.dtype and A.dtype in (torch.float32, torch.float64)
-    return A.device.type == "cpu" and full and A.ndim == s.ndim == 4
+Band = tuple[int, int, Tensor]  # rows i to j - 1, and S there
 
 
 def blocked_variance(kqq: Tensor, A: Tensor, s: Tensor) -> Tensor:
@@ -35,13 +30,17 @@ def blocked_variance(kqq: Tensor, A: Tensor, s: Tensor) -> Tensor:
 
 @torch.library.custom_op("sgpa::variance_cpu", mutates_args=())
 def _variance(kqq: Tensor, A: Tensor, S: Tensor) -> Tensor:
-    """The variance given S [H, V, M, M], of which the bands alone are read."""
-    (B, H, _, T), V = A.shape, S.shape[1]
-    a, bands = _tokens(A), _bands(S, 2)
+    """The variance given S [H, V, M, M], of which only the bands are read."""
+    (B, H, M, T), V = A.shape, S.shape[1]
+    a, bands = (
+        A.permute(1, 2, 0, 3).reshape(H, M, B * T),
+        _bands(S, 2),
+    )  # the tokens of all sequences in a row
     learned = A.new_zeros(H, B * T, V)
-    for h, t, room in _blocks(a):
-        for i, j, S_ij in bands:
-            learned[h, t] += torch.bmm(_outer(a[h, :, t], i, j, room).mT, S_ij[h])  # short sums: precise
+    for h, t, x, room in _blocks(a, bands):
+        for (i, j, S_ij), outer in zip(bands, room, strict=True):
+            torch.mul(x[:, i:j, None], x[:, None, :j], out=outer)  # [h, j - i, j, n]
+            learned[h, t] += torch.bmm(outer.flatten(1, 2).mT, S_ij[h])  # short sums: precise
     unexplained = (kqq - A.square().sum(-2)).clamp_min(0).unsqueeze(-1)  # [B, H, T, 1]
     return torch.add(learned.view(H, B, T, V).transpose(0, 1), unexplained, out=A.new_empty(B, H, T, V))
 
@@ -54,15 +53,15 @@ def _gradient(kqq: Tensor, A: Tensor, S: Tensor, g: Tensor) -> tuple[Tensor, Ten
     dS_v[m, n] = g_v a_m a_n, twice that left of the squares, and summed over tokens.
     """
     (B, H, M, T), V = A.shape, S.shape[1]
-    a, bands = _tokens(A), _bands(S, 1)
+    a, bands = A.permute(1, 2, 0, 3).reshape(H, M, B * T), _bands(S, 1)
     g_t = g.transpose(0, 1).reshape(H, B * T, V)
     Ca, dS = torch.empty_like(a), [torch.zeros_like(S_ij) for _, _, S_ij in bands]
-    for h, t, room in _blocks(a):
-        x, Cx, g_x = a[h, :, t], Ca[h, :, t], g_t[h, t]  # [h, M, n], [h, M, n], [h, n, V]
-        for (i, j, S_ij), dS_ij in zip(bands, dS, strict=True):
-            outer = _outer(x, i, j, room)
+    for h, t, x, room in _blocks(a, bands):
+        Cx, g_x = Ca[h, :, t], g_t[h, t]  # [h, M, n], [h, n, V]
+        for (i, j, S_ij), dS_ij, C in zip(bands, dS, room, strict=True):
+            outer = torch.mul(x[:, i:j, None], x[:, None, :j], out=C).flatten(1, 2)  # [h, (j - i) j, n]
             dS_ij[h].baddbmm_(outer, g_x)
-            C = torch.bmm(S_ij[h], g_x.mT, out=outer).unflatten(1, (j - i, j))  # [h, j - i, j, n]
+            torch.bmm(S_ij[h], g_x.mT, out=outer)  # writes C  [h, j - i, j, n]
             torch.sum(C * x[:, None, :j], 2, out=Cx[:, i:j])
             Cx[:, :i] += (C[:, :, :i] * x[:, i:j, None]).sum(1)  # C left of its square, mirrored
     dk = g.sum(-1) * (kqq > A.square().sum(-2))
@@ -75,35 +74,28 @@ def _gradient(kqq: Tensor, A: Tensor, S: Tensor, g: Tensor) -> tuple[Tensor, Ten
     return dk, dA, full
 
 
-def _tokens(A: Tensor) -> Tensor:
-    """[B, H, M, T] -> [H, M, N], the N = B T tokens of all sequences in a row."""
-    B, H, M, T = A.shape
-    return A.permute(1, 2, 0, 3).reshape(H, M, B * T)
-
-
-def _bands(S: Tensor, left: int) -> list[tuple[int, int, Tensor]]:
+def _bands(S: Tensor, left: int) -> list[Band]:
     """i, j and the band of S as [H, (j - i) j, V], with `left` times what lies left of its square."""
     S, M = S.permute(0, 2, 3, 1), S.shape[-1]
     rows = [(i, min(i + ROWS, M)) for i in range(0, M, ROWS)]
     return [(i, j, torch.cat([left * S[:, i:j, :i], S[:, i:j, i:j]], 2).flatten(1, 2)) for i, j in rows]
 
 
-def _outer(a: Tensor, i: int, j: int, room: Tensor) -> Tensor:
-    """A band of a_t a_t' for all tokens of a [h, M, n], as [h, (j - i) j, n]."""
-    h, _, n = a.shape
-    out = room[: h * (j - i) * j * n].view(h, j - i, j, n)
-    return torch.mul(a[:, i:j, None], a[:, None, :j], out=out).flatten(1, 2)
+def _blocks(a: Tensor, bands: Sequence[Band]) -> Iterator[tuple[slice, slice, Tensor, list[Tensor]]]:
+    """The heads h and tokens t of each block, a[h, :, t], and memory for each band's outer products.
 
-
-def _blocks(a: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-    """The heads and the tokens of each block, several whole heads where they fit, and room for a band."""
+    A block has several whole heads where they fit. All bands and blocks share one memory.
+    """
     H, M, N = a.shape
     heads = min(H, max(1, BLOCK // max(1, ROWS * M * N)))
     tokens = max(1, min(N, BLOCK // (heads * ROWS * M)))
-    room = a.new_empty(heads * ROWS * M * tokens)
-    for h in range(0, H, heads):
-        for t in range(0, N, tokens):
-            yield slice(h, h + heads), slice(t, t + tokens), room
+    memory = a.new_empty(heads * ROWS * M * tokens)
+    for first in range(0, H, heads):
+        for start in range(0, N, tokens):
+            h, t = slice(first, first + heads), slice(start, start + tokens)
+            x = a[h, :, t]  # [h, M, n]
+            shapes = [(len(x), j - i, j, x.shape[-1]) for i, j, _ in bands]
+            yield h, t, x, [memory[: math.prod(shape)].view(shape) for shape in shapes]
 
 
 def _save(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -116,12 +108,12 @@ def _backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _no_backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
-    raise NotImplementedError("the blocked variance has no second derivative; plain_variance has")
+    raise NotImplementedError(
+        "the blocked variance has no second derivative; posteriors.marginal_variance has"
+    )
 
 
 _variance.register_fake(lambda kqq, A, S: A.new_empty(*kqq.shape, S.shape[1]))
 _variance.register_autograd(_backward, setup_context=_save)
-_variance.register_vmap(side_by_side(_variance, "bbh", "b"))
 _gradient.register_fake(lambda *inputs: tuple(x.new_empty(x.shape) for x in inputs[:3]))
 _gradient.register_autograd(_no_backward)
-_gradient.register_vmap(side_by_side(_gradient, "bbhb", "bbh"))

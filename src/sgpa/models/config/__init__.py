@@ -1,4 +1,4 @@
-"""A model as frozen data."""
+"""Frozen configs from which models are built."""
 
 from sgpa.models.config.attention import DotProductConfig, KernelAttentionConfig, KernelConfig, SgpaConfig
 from sgpa.models.config.embedding import GraphConfig, PatchConfig, TokenConfig, WordsConfig

@@ -1,4 +1,4 @@
-"""How a layer attends, as frozen data."""
+"""Configs of the attention layers."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,8 +13,8 @@ from sgpa.attention import (
     OrthogonalSgpa,
     StandardSgpa,
 )
-from sgpa.attention.decoupled import INDUCING_INITS
-from sgpa.attention.positions import places
+from sgpa.attention.inducing import INDUCING_INITS
+from sgpa.attention.positions import grid_positions
 from sgpa.core.errors import check_fields
 from sgpa.gp.kernels import KERNELS, Kernel
 from sgpa.models.config.embedding import EmbeddingConfig
@@ -24,10 +24,17 @@ FORMS = {"orthogonal": OrthogonalSgpa, "cheng-boots": ChengBootsSgpa}
 
 @dataclass(frozen=True, kw_only=True)
 class KernelConfig:
-    """A base kernel and its initial values (`Kernel.preset`).
+    """A base kernel and its initial values.
 
-    `locality`, numbers of cells that are dealt out to the heads, lets keys carry their place in the grid of
-    patches, or in the line of words (`attention/places.py`); without it a kernel compares what tokens show.
+    Args:
+        name: `ard-rbf` or `exponential`.
+        preset: initial values of the kernel's parameters, see `Kernel.preset`.
+        locality: makes keys position-aware (`attention/positions.py`): for each head the distance, in patches
+            or words, over which it attends at first. Heads take these numbers in turn. Without it a kernel
+            compares the contents of tokens only.
+
+    >>> KernelConfig(preset="paper", locality=(1.0, 3.0)).name
+    'ard-rbf'
     """
 
     name: str = "ard-rbf"
@@ -35,7 +42,7 @@ class KernelConfig:
     locality: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "locality", tuple(self.locality))  # JSON knows lists only
+        object.__setattr__(self, "locality", tuple(self.locality))  # JSON has lists only
         known, rbf = KERNELS.get(self.name), self.name == "ard-rbf"
         presets = known.presets if known else {self.preset: None}
         check_fields(
@@ -47,22 +54,22 @@ class KernelConfig:
                     "locality",
                     self.locality,
                     rbf or not self.locality,
-                    "none: only with ard-rbf near is alike",
+                    "none: position-aware keys need ard-rbf",
                 ),
                 ("locality", self.locality, all(r > 0 for r in self.locality), "positive numbers"),
             ],
         )
 
     def build(self, heads: int, width: int, embedding: EmbeddingConfig) -> tuple[Kernel, Tensor | None]:
-        """The kernel for one layer of heads of this width, and its places where there is a reach."""
+        """The kernel of one layer, and the initial positions of its tokens where keys are position-aware."""
         kernel = KERNELS[self.name].preset(self.preset, heads, width)
         if not self.locality:
             return kernel, None
         check_fields(
-            "kernel", [("locality", self.locality, bool(embedding.grid), "none: graphs have no places")]
+            "kernel", [("locality", self.locality, bool(embedding.grid), "none: graphs have no positions")]
         )
-        dealt = [self.locality[h % len(self.locality)] for h in range(heads)]
-        return kernel, places(embedding.grid, dealt, width)
+        locality = [self.locality[h % len(self.locality)] for h in range(heads)]
+        return kernel, grid_positions(embedding.grid, locality, width)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +91,26 @@ class KernelAttentionConfig:
 
     def build(self, width: int, heads: int, dropout: float, embedding: EmbeddingConfig) -> Attention:
         """The attention of one layer."""
-        kernel, places = self.kernel.build(heads, width // heads, embedding)
-        return KernelAttention(width, heads, kernel, tied=self.tied, places=places, dropout=dropout)
+        kernel, positions = self.kernel.build(heads, width // heads, embedding)
+        return KernelAttention(width, heads, kernel, tied=self.tied, positions=positions, dropout=dropout)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SgpaConfig:
-    """Sparse-GP attention: `form` is orthogonal, cheng-boots or standard."""
+    """Sparse-GP attention.
+
+    Args:
+        form: `orthogonal` (the paper's), `cheng-boots` or `standard`.
+        kernel: the base kernel.
+        num_global: M, global inducing points per head; `standard` has none.
+        init: initial values of the global inducing points: `paper`, `prior` or `small`.
+        whitened: S = L s s' L' with free s, or a free factor of S itself.
+        joint: sample from the full covariance over tokens instead of its diagonal.
+        tied: queries and keys share their projection.
+
+    >>> SgpaConfig(num_global=16).form
+    'orthogonal'
+    """
 
     form: str = "orthogonal"
     kernel: KernelConfig = field(default_factory=KernelConfig)
@@ -98,7 +118,6 @@ class SgpaConfig:
     init: str = "small"
     whitened: bool = True
     joint: bool = False
-    paths: bool = False
     tied: bool = True
 
     def __post_init__(self) -> None:
@@ -109,25 +128,17 @@ class SgpaConfig:
                 ("form", self.form, self.form in forms, ", ".join(forms)),
                 ("num_global", self.num_global, self.num_global >= 1, "1 or more"),
                 ("init", self.init, self.init in INDUCING_INITS, ", ".join(INDUCING_INITS)),
-                ("paths", self.paths, not (self.paths and self.joint), "false where joint is true"),
-                ("paths", self.paths, not self.paths or self.form != "standard", "false for form=standard"),
-                (
-                    "paths",
-                    self.paths,
-                    not self.paths or self.kernel.name == "ard-rbf",
-                    "true for ard-rbf only",
-                ),
             ],
         )
 
     def build(self, width: int, heads: int, dropout: float, embedding: EmbeddingConfig) -> Attention:
         """The attention of one layer."""
-        kernel, places = self.kernel.build(heads, width // heads, embedding)
+        kernel, positions = self.kernel.build(heads, width // heads, embedding)
         common: dict[str, Any] = {"whitened": self.whitened, "joint": self.joint, "tied": self.tied}
-        common |= {"places": places, "dropout": dropout}
+        common |= {"positions": positions, "dropout": dropout}
         if self.form == "standard":
             return StandardSgpa(width, heads, kernel, max_tokens=embedding.max_tokens, **common)
-        common |= {"paths": self.paths, "num_global": self.num_global, "init": self.init}
+        common |= {"num_global": self.num_global, "init": self.init}
         return FORMS[self.form](width, heads, kernel, **common)
 
 

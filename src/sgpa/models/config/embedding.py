@@ -1,4 +1,4 @@
-"""What a model reads, as frozen data."""
+"""Configs of the embeddings: what a model's inputs are."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,18 @@ from sgpa.core.errors import check_fields
 class PatchConfig:
     """Square images cut into square patches, each a token.
 
-    uint8 images are scaled to [0, 1] and normalised with `mean` and `std` (one number per channel), so that
-    a saved model carries its own preprocessing; floating-point images are taken as they are.
+    uint8 images are scaled to [0, 1] and normalised with `mean` and `std`, so that a saved model contains its
+    preprocessing; floating-point images are used as they are.
+
+    Args:
+        image_size: pixels of a side.
+        channels: 1 for grey images, 3 for colour.
+        patch_size: pixels of a patch's side; divides `image_size`.
+        mean: of the training pixels in [0, 1], one number per channel; 0.5 where left out.
+        std: their standard deviation, one number per channel; 0.5 where left out.
+
+    >>> PatchConfig(image_size=32, patch_size=4).max_tokens
+    64
     """
 
     image_size: int = 32
@@ -20,7 +30,7 @@ class PatchConfig:
     std: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("mean", "std"):  # JSON knows lists only
+        for name in ("mean", "std"):  # JSON has lists only
             object.__setattr__(self, name, tuple(getattr(self, name)))
         fits = self.patch_size >= 1 and self.image_size % self.patch_size == 0
         check_fields(
@@ -51,16 +61,24 @@ class PatchConfig:
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """Patches of a column and of a row."""
+        """Patches along each side."""
         return (self.image_size // self.patch_size,) * 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenConfig:
-    """Token ids with learned embeddings and positions. `pad` is the id that fills up short rows.
+    """Token ids [B, T] with learned embeddings and positions.
 
-    `scale` is the standard deviation of new token embeddings: rare words keep much of theirs, as noise.
-    `drop` is the chance that dropout takes a whole token away, and leaves its position.
+    Args:
+        vocabulary: number of token ids.
+        max_tokens: the most tokens of a text.
+        embedding_width: width of the token embeddings.
+        pad: the id that fills up short rows.
+        scale: standard deviation of initial embeddings; rare tokens keep most of theirs, as noise.
+        drop: probability with which dropout removes a whole token; its position stays.
+
+    >>> TokenConfig(vocabulary=1000, max_tokens=64).grid
+    (64,)
     """
 
     vocabulary: int
@@ -85,15 +103,23 @@ class TokenConfig:
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """Words are in a line."""
+        """Tokens along the text."""
         return (self.max_tokens,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphConfig:
-    """Graphs whose nodes and edges are all tokens, told apart by node and type identifiers.
+    """Graphs whose nodes and edges are all tokens, distinguished by node identifiers and type vectors.
 
-    With `endpoint_types` the token of an edge carries the types of the nodes it joins.
+    Args:
+        node_types: number of node types.
+        edge_types: number of edge types.
+        identifier_width: width of the orthonormal node identifiers.
+        max_tokens: the most nodes and edges of a graph.
+        endpoint_types: whether the token of an edge contains the types of the nodes it joins.
+
+    >>> GraphConfig(node_types=28, edge_types=4).max_tokens
+    256
     """
 
     node_types: int
@@ -113,15 +139,21 @@ class GraphConfig:
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """Nodes and edges are nowhere."""
+        """Nodes and edges have no positions."""
         return ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordsConfig:
-    """Words with learned embeddings, beside `layers` features of width `features` from a language model.
+    """Words with learned embeddings and features of a frozen language model.
 
-    `scale` and `drop` are about the learned embeddings, as in `TokenConfig`; features are never dropped.
+    Args:
+        vocabulary: number of word ids.
+        features: width of the language model's layers.
+        layers: number of its layers, mixed with learned weights.
+        max_tokens: the most words of a text.
+        embedding_width: width of the learned embeddings.
+        scale, drop: of the learned embeddings, as in `TokenConfig`; features are never dropped.
     """
 
     vocabulary: int
@@ -148,7 +180,7 @@ class WordsConfig:
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """Words are in a line."""
+        """Tokens along the text."""
         return (self.max_tokens,)
 
 

@@ -1,4 +1,4 @@
-"""What a model is, as frozen data: enough to build it, to save it and to build it again."""
+"""The config of a model, from which it is built, and which is saved with its weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -29,7 +29,25 @@ POOLINGS = ("mean", "sequence", "sum")  # over real tokens: their mean, one with
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """A Transformer: what it reads, how deep and wide it is, how it attends and what it predicts."""
+    """The config of a Transformer.
+
+    Args:
+        embedding: what the inputs are: `PatchConfig`, `TokenConfig`, `GraphConfig` or `WordsConfig`.
+        attention: `DotProductConfig`, `KernelAttentionConfig` or `SgpaConfig`.
+        weights: `PointConfig`, or a distribution or bound for the weights of linear maps.
+        head: the last layer, `LinearHeadConfig` or `RandomFeatureConfig`.
+        depth: number of layers.
+        heads: attention heads of a layer.
+        width: E, the width of tokens, a multiple of `heads`.
+        dropout: probability of dropout in training.
+        pooling: over the tokens of a sequence: `mean`, `sequence` (a mean with learned weights) or `sum`.
+        outputs: number of classes, or 1 for regression.
+        likelihood: `categorical` for classes, `laplace` for regression.
+
+    >>> config = ModelConfig(embedding=PatchConfig(), attention=SgpaConfig(num_global=16), outputs=100)
+    >>> config.depth
+    5
+    """
 
     embedding: EmbeddingConfig
     attention: AttentionConfig = field(default_factory=KernelAttentionConfig)

@@ -1,11 +1,11 @@
-"""What kind of linear maps a model is made of, and what kind of last layer, as frozen data."""
+"""Configs of a model's linear maps and of its last layer."""
 
 from dataclasses import dataclass
 
 from torch import nn
 
 from sgpa.core.errors import check_fields
-from sgpa.models.bayesian import ESTIMATORS, BayesianLinear
+from sgpa.models.bayesian import BayesianLinear
 from sgpa.models.random_features import RandomFeatureHead
 from sgpa.models.spectral import SpectralLinear
 
@@ -17,7 +17,7 @@ class PointConfig:
     """One number per weight."""
 
     def apply(self, model: nn.Module) -> None:
-        """Nothing to change."""
+        """Leave the model's linear maps as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,6 @@ class MeanFieldConfig:
 
     prior_std: float = 1.0
     initial_std: float = 0.00672  # softplus(-5)
-    estimator: str = "flipout"
 
     def __post_init__(self) -> None:
         check_fields(
@@ -34,15 +33,13 @@ class MeanFieldConfig:
             [
                 ("prior_std", self.prior_std, self.prior_std > 0, "positive"),
                 ("initial_std", self.initial_std, self.initial_std > 0, "positive"),
-                ("estimator", self.estimator, self.estimator in ESTIMATORS, ", ".join(ESTIMATORS)),
             ],
         )
 
     def apply(self, model: nn.Module) -> None:
         """Replace every linear map, keeping its initial values as means."""
         for parent, name, linear in _linear_maps(model):
-            bayesian = BayesianLinear.around(linear, self.prior_std, self.initial_std, self.estimator)
-            setattr(parent, name, bayesian)
+            setattr(parent, name, BayesianLinear.around(linear, self.prior_std, self.initial_std))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from sgpa.models.config import GraphConfig
 class GraphEmbedding(nn.Module):
     """Node v: e(x_v) + W [P_v; P_v] + t_node. Edge (u, v): e(a_uv) + W [P_u; P_v] + t_edge.
 
-    The orthonormal identifiers P tell attention which edge touches which node; the type vectors t tell
-    nodes from edges. With `endpoint_types` an edge has e_1(x_u) + e_2(x_v) too. Tokens: N nodes then M edges,
+    The orthonormal identifiers P encode which edge touches which node; the type vectors t distinguish nodes
+    and edges. With `endpoint_types` an edge also has e_1(x_u) + e_2(x_v). Tokens: N nodes, then M edges,
     [B, N + M, E].
     """
 
@@ -49,11 +49,11 @@ class GraphEmbedding(nn.Module):
         return tokens, padding
 
     def trimmed(self, graphs: Graphs, multiple: int = 1) -> Graphs:
-        """Without the columns that are padding in every graph, where shapes are free to change."""
+        """The graphs without the columns that are padding in all of them, where shapes may change."""
         return graphs if recording(graphs.nodes) or sharded() else graphs.trimmed(multiple)
 
     def check(self, graphs: Graphs) -> None:
-        """One clear line for graphs that cannot be embedded."""
+        """Raise an error of one line for graphs that cannot be embedded."""
         if not isinstance(graphs, Graphs):
             raise InputError(f"expected Graphs, got {type(graphs).__name__}")
         c, width = self.config, graphs.identifiers.shape[-1]

@@ -34,7 +34,7 @@ class PatchEmbedding(nn.Module):
         return self.project(self.patches(images)) + self.positions, None
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Bytes as floats of the scale that the model reads; floats have it already."""
+        """uint8 images as normalised floats; floats are returned as they are."""
         if images.dtype == torch.uint8:
             return (images / 255 - self.mean) / self.std
         if not images.is_floating_point():
@@ -47,7 +47,7 @@ class PatchEmbedding(nn.Module):
         return images
 
     def patches(self, images: Tensor) -> Tensor:
-        """Pixels of each patch side by side, channel by channel: [B, C, h, w] -> [B, T, C p p]."""
+        """The pixels of each patch, channel by channel: [B, C, h, w] -> [B, T, C p p]."""
         p = self.config.patch_size
         cut = images.unflatten(3, (-1, p)).unflatten(2, (-1, p))  # [B, C, h/p, p, w/p, p]
         return cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)

@@ -10,10 +10,10 @@ from sgpa.models.config import TokenConfig, WordsConfig
 
 
 def columns_in_use(padding: Tensor, multiple: int = 1) -> int:
-    """Columns of a padded batch [B, T] that hold a token in some row; the others only cost time.
+    """The number of columns of a padded batch [B, T] up to the longest row, rounded up to a multiple.
 
-    A multiple of so many columns, as far as there are any. All of them while a graph is recorded or a share
-    of a batch is seen, and where rows are not filled up at their end.
+    All T while a step is captured, where the batch is a share of a larger one, and where padding is not at
+    the end of rows.
     """
     if recording(padding) or sharded():
         return padding.shape[1]
@@ -24,7 +24,7 @@ def columns_in_use(padding: Tensor, multiple: int = 1) -> int:
 
 
 class WordTable(nn.Embedding):
-    """Embeddings of standard deviation `scale`, zero for padding; dropout takes whole words away."""
+    """Embeddings of standard deviation `scale`, zero for padding; dropout removes whole words."""
 
     def __init__(self, config: TokenConfig | WordsConfig, pad: int) -> None:
         super().__init__(config.vocabulary, config.embedding_width, padding_idx=pad)
@@ -57,11 +57,11 @@ class TokenEmbedding(nn.Module):
         return tokens, ids == self.config.pad
 
     def trimmed(self, ids: Tensor, multiple: int = 1) -> Tensor:
-        """Without the columns that are padding in every row, but for a multiple of columns."""
+        """The ids without the columns that are padding in every row (`columns_in_use`)."""
         return ids[:, : columns_in_use(ids == self.config.pad, multiple)]
 
     def check(self, ids: Tensor) -> None:
-        """One clear line for ids that cannot be embedded."""
+        """Raise an error of one line for ids that cannot be embedded."""
         if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
             shape = f"{ids.dtype} {list(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
             raise InputError(f"expected integer token ids of shape [B, T], got {shape}")

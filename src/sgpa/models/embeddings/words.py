@@ -1,4 +1,4 @@
-"""Sentences as words: a learned embedding of each word beside what a frozen language model says of it."""
+"""Sentences as words: a learned embedding of each word and the features of a frozen language model."""
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +34,7 @@ class WordEmbedding(nn.Module):
         return tokens + self.positions[: ids.shape[1]], ids == 0
 
     def trimmed(self, words: Words, multiple: int = 1) -> Words:
-        """Without the columns that are padding in every row, but for a multiple of columns."""
+        """The words without the columns that are padding in every row (`columns_in_use`)."""
         T = columns_in_use(words.ids == 0, multiple)
         return Words(words.ids[:, :T], words.layers[:, :T])
 
@@ -44,7 +44,7 @@ class WordEmbedding(nn.Module):
         return torch.einsum("btlf,l->btf", layers.to(shares.dtype), shares)
 
     def check(self, words: Words) -> None:
-        """One clear line for sentences that cannot be embedded."""
+        """Raise an error of one line for sentences that cannot be embedded."""
         if not isinstance(words, Words):
             raise InputError(f"expected Words, got {type(words).__name__}")
         c, ids, layers = self.config, words.ids, words.layers

@@ -3,7 +3,7 @@
 The step is traced once (`make_fx`), random numbers and all that changes from step to step being its inputs;
 `torch.compile` merges what it can; the result is recorded as a CUDA graph like any other step. Compiling
 takes about a minute, so it is for long trainings. Products with weights run in TF32: the rest of a layer's
-arithmetic is in operators that choose their own precision (docs/precision.md).
+arithmetic is in operators that choose their own precision (docs/reference/precision.md).
 """
 
 import logging
