@@ -1,7 +1,7 @@
 """The equations of sparse Gaussian process attention, one pure function each.
 
-Letters (docs/reference/notation.md): q queries, a amortised keys, g global keys, v values, H heads, T queries,
-U keys, M global keys, V value width. `A = L^-1 K_zq` is the whitened projection of the queries on
+Letters (docs/reference/notation.md): q queries, a amortised keys, g global keys, v values, H heads,
+T queries, U keys, M global keys, V value width. `A = L^-1 K_zq` is the whitened projection of the queries on
 inducing points z with L L' = K_zz. Covariances of inducing points are given by a whitened factor s:
 S = L s s' L', one per value dimension ([..., V, M, M]) or shared by all ([..., 1, M, M]).
 
