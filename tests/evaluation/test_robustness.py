@@ -8,7 +8,7 @@ from sgpa.data import corruptions
 from sgpa.data.corruptions import ready
 from sgpa.evaluation.evaluate import Results, Subject, at_once
 from sgpa.evaluation.robustness import evaluate_corruptions
-from sgpa.experiments.runner.partial_results import Parts
+from sgpa.experiments.runner.result_cache import ResultCache
 
 SUBJECT = Subject("cifar10", "kernel", "mle", 0)
 TYPES = ("gaussian_noise", "contrast")
@@ -122,18 +122,18 @@ def test_a_test_that_was_stopped_goes_on_where_it_was(tmp_path):
 
     file, about = tmp_path / "cell" / "tested.jsonl", {"evaluation": {"rows": None}, "data": "abc"}
     with pytest.raises(KeyboardInterrupt):
-        test_with(Mortal(), Parts(file, about))
+        test_with(Mortal(), ResultCache(file, about))
     file.write_text(file.read_text() + '{"part": "cut sho')
-    found = test_with(Mortal(), Parts(file, about))
+    found = test_with(Mortal(), ResultCache(file, about))
     assert len(asked) == 4 + 7  # ten sets, three of which were done
     assert found == test_with(Brightness(), at_once)
 
-    test_with(Mortal(), Parts(file, about | {"data": "of another kind"}))
+    test_with(Mortal(), ResultCache(file, about | {"data": "of another kind"}))
     assert len(asked) == 4 + 7 + 10
-    assert Parts(file, about).found == {}
+    assert ResultCache(file, about).parts == {}
 
 
 def test_parts_are_kept_to_the_last_digit(tmp_path):
     file = tmp_path / "tested.jsonl"
     exact = Results([{"metric": "nll", "value": 0.1 + 0.2}], [{"kind": "reliability", "data": [1 / 3, None]}])
-    assert Parts(file, {})("a", lambda: exact) == Parts(file, {})("a", Results) == exact
+    assert ResultCache(file, {})("a", lambda: exact) == ResultCache(file, {})("a", Results) == exact

@@ -13,7 +13,7 @@ import torch
 from sgpa.core.files import read_tensors
 from sgpa.core.noise import Shard, bernoulli, normal, sharded, source
 from sgpa.experiments.recipes import plan
-from sgpa.experiments.runner import RunFolder, cells
+from sgpa.experiments.runner import RunFolder, train_stage
 from sgpa.models import Transformer
 from sgpa.training.logs import read_log
 from sgpa.training.steps.distributed import share
@@ -94,7 +94,7 @@ def test_the_command_line_trains_with_all_processes(tmp_path):
     assert shared.returncode == 0, shared.stderr
     assert shared.stdout.count("Next: ") == 1
     place = RunFolder.of("digits", tmp_path / "alone", TINY)
-    model = cells.train(place, plan(place.recipe, "mle"), 0, [0])[0].state_dict()
+    model = train_stage(place, plan(place.recipe, "mle"), 0, 0).state_dict()
     folder = tmp_path / "shared" / "trainings" / "kernel-mle-0" / "model"
     found, _ = read_tensors(folder / "model.safetensors")
     assert all(torch.allclose(found[name], model[name], atol=1e-5, rtol=1e-4) for name in model)
