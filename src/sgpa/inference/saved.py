@@ -60,18 +60,19 @@ class SavedPredictor:
 
     def export(self, folder: Path) -> Path:
         """Copy what predictions need into a new folder, which describes itself; returns the folder."""
-        members, pairs = [], []
+        members: list[Member] = []
+        pairs: list[tuple[Path, Path]] = []
         for i, member in enumerate(self.members):
-            copy = Member(
-                folder / ("model" if len(self.members) == 1 else f"model-{i}"),
-                None if member.calibrated is None else folder / f"calibrated-{i}.safetensors",
-            )
-            pairs += [(member.model / name, copy.model / name) for name in ("config.json", WEIGHTS)]
-            pairs += [] if member.calibrated is None else [(member.calibrated, copy.calibrated)]
-            members.append(copy)
+            model = folder / ("model" if len(self.members) == 1 else f"model-{i}")
+            pairs += [(member.model / name, model / name) for name in ("config.json", WEIGHTS)]
+            calibrated = None
+            if member.calibrated is not None:
+                calibrated = folder / f"calibrated-{i}.safetensors"
+                pairs.append((member.calibrated, calibrated))
+            members.append(Member(model, calibrated))
         pairs += [(self.reader / name, folder / name) for name in _reader_files(self.reader)]
         pairs += [] if self.combined is None else [(self.combined, folder / COMBINED)]
-        copy_all([(source, target) for source, target in pairs if target is not None], folder)
+        copy_all(pairs, folder)
         kept = {name: self.metadata[name] for name in EXPORTED if name in self.metadata}
         write_json(folder / FILE, kept | describe(folder, self.method, members, self.threshold, self.classes))
         return folder

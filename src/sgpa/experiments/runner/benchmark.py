@@ -99,8 +99,8 @@ def jobs_of(run_folder: RunFolder, cells: Sequence[tuple[Plan, int]]) -> list[Jo
     for plan, member in members:
         for stage in range(len(plan.stages)):
             name = _training(plan, stage, member)
-            needs = (_training(plan, stage - 1, member),) if stage else ()
-            trainings.setdefault(name, Job(name, partial(_train, run_folder, plan, stage, member), needs))
+            before = (_training(plan, stage - 1, member),) if stage else ()
+            trainings.setdefault(name, Job(name, partial(_train, run_folder, plan, stage, member), before))
     tests = []
     for plan, seed in unfinished:
         last = len(plan.stages) - 1

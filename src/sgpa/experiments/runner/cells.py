@@ -17,7 +17,7 @@ from sgpa.training.plan import Plan
 
 @dataclass(frozen=True)
 class Cell:
-    """A finished cell or an exported model: its folder, its `run.json`, and its run folder if that was read."""
+    """A finished cell or an exported model: its folder and `run.json`, and its run folder if it was read."""
 
     folder: Path
     metadata: dict[str, Any]

@@ -29,7 +29,7 @@ def collect(
         "curves": [curve for one in results for curve in one["curves"]],
         "run": {
             "command": command,
-            "recipe": to_plain(recipe),
+            "recipe": _without_paths(recipe),
             "data": {name: digest for one in results for name, digest in one["data"].items()},
             **(of_all(folders) or provenance()),
             "timings": [read_json(c / "timings.json") for c in finished if (c / "timings.json").exists()],
@@ -89,6 +89,14 @@ def folder_results(directory: Path) -> dict[str, Any]:
     times = {"timings": results["run"]["timings"]}
     texts = {name: saved[name] for name in ("title", "summary")}
     return results | texts | {"run": results["run"] | saved["run"] | times}
+
+
+def _without_paths(recipe: Recipe) -> Any:
+    """The recipe as plain data, with the name of a user's data instead of their path: results are shared."""
+    values = to_plain(recipe)
+    if "path" in values["task"]:
+        values["task"]["path"] = Path(values["task"]["path"]).name
+    return values
 
 
 def _cells(results: dict[str, Any]) -> set[tuple[Any, ...]]:

@@ -13,29 +13,32 @@ from sgpa.experiments.recipes import plan
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.inference.saved import COMBINED, Member, SavedPredictor
 from sgpa.inference.trust import saved_limit
-from sgpa.methods import Sgpa
+from sgpa.methods import Method, Sgpa
 
 
 def read_older(folder: Path, metadata: Mapping[str, Any]) -> SavedPredictor:
     """The predictor of a folder that version 0.1 wrote."""
-    common = {
-        "threshold": saved_limit(metadata["threshold"]),
-        "classes": tuple(metadata["classes"]),
-        "metadata": metadata,
-    }
-    if "method" in metadata:
-        run_folder = RunFolder.at(folder.resolve().parents[1])
-        row = plan(run_folder.recipe, metadata["method"], metadata["attention"])
-        members = tuple(run_folder.members(row, metadata["seed"]))
-        combined = folder / COMBINED
-        return SavedPredictor(
-            method=row.method,
-            members=members,
-            reader=folder,
-            combined=combined if combined.exists() else None,
-            **common,
-        )
+    method, members, reader = _of_recipe(folder, metadata) if "method" in metadata else _of_user(folder)
+    combined = folder / COMBINED
+    return SavedPredictor(
+        method=method,
+        members=members,
+        threshold=saved_limit(metadata["threshold"]),
+        classes=tuple(metadata["classes"]),
+        reader=reader,
+        combined=combined if combined.exists() else None,
+        metadata=metadata,
+    )
+
+
+def _of_recipe(folder: Path, metadata: Mapping[str, Any]) -> tuple[Method, tuple[Member, ...], Path]:
+    run_folder = RunFolder.at(folder.resolve().parents[1])
+    row = plan(run_folder.recipe, metadata["method"], metadata["attention"])
+    return row.method, tuple(run_folder.members(row, metadata["seed"])), folder
+
+
+def _of_user(folder: Path) -> tuple[Method, tuple[Member, ...], Path]:
     model = folder / "sgpa" / "model"
     if not model.is_dir():
         raise CheckpointError(f"{folder} holds no model in sgpa/model; it was damaged")
-    return SavedPredictor(method=Sgpa(), members=(Member(model),), reader=model, **common)
+    return Sgpa(), (Member(model),), model

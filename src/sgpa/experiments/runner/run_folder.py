@@ -94,7 +94,7 @@ class RunFolder:
 
     def task(self, seed: int) -> Task:
         """The recipe's data for a seed; the last two that were read are kept."""
-        return _load(self.recipe.task, seed, self.data_dir)
+        return load_task(self.recipe.task, seed, self.data_dir)
 
     def model(self, task: Task) -> ModelConfig:
         """The recipe's model with the sizes that the data decide."""
@@ -121,5 +121,5 @@ def _read(file: Path) -> tuple[Recipe, tuple[str, ...]]:
 
 
 @lru_cache(maxsize=2)
-def _load(task: TaskConfig, seed: int, data_dir: Path | None) -> Task:
+def load_task(task: TaskConfig, seed: int, data_dir: Path | None) -> Task:
     return task.load(seed, data_dir)

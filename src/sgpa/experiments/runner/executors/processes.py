@@ -28,7 +28,7 @@ class Attempt:
     """A job that was started, and its outcome."""
 
     job: Job
-    left: int = RETRIES
+    left: int = field(default_factory=lambda: RETRIES)
     outcome: "Future[None]" = field(default_factory=Future)
 
 
@@ -77,7 +77,7 @@ class Processes:
             elif attempt.left:
                 self.again.append(attempt)
             else:
-                attempt.outcome.set_exception(SgpaError(DIED))
+                attempt.outcome.set_exception(SgpaError(_died()))
 
         try:
             self.pool.submit(_work, attempt.job).add_done_callback(finish)
@@ -103,7 +103,8 @@ class Processes:
             pass
 
 
-DIED = f"its process, or one beside it, died {RETRIES + 1} times; if memory was short, use fewer workers"
+def _died() -> str:
+    return f"its process, or one beside it, died {RETRIES + 1} times; if memory was short, use fewer workers"
 
 
 def begin(parent: int, queue: "Queue[Any]") -> None:
