@@ -1,71 +1,33 @@
-"""Transformers that know when they do not know: attention as a sparse Gaussian process."""
+"""Transformers that know when they do not know: attention as a sparse Gaussian process.
+
+The public names are listed in `__init__.pyi`, each with the module that defines it. They are imported on
+first use, so that `import sgpa` and the command line start at once.
+"""
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
-WHERE = {  # names are imported when they are asked for, so that the command line starts at once
-    "sgpa.attention": (
-        "ChengBootsSgpa",
-        "DotProductAttention",
-        "KernelAttention",
-        "OrthogonalSgpa",
-        "StandardSgpa",
-    ),
-    "sgpa.core.errors": ("CheckpointError", "ConfigError", "InputError", "NumericalError", "SgpaError"),
-    "sgpa.training.fit": ("fit",),
-    "sgpa.gp.kernels": ("ArdRbfKernel", "ExponentialKernel"),
-    "sgpa.models": ("GraphConfig", "ModelConfig", "PatchConfig", "TokenConfig", "Transformer", "load"),
-    "sgpa.inference.serve": ("serve",),
-    "sgpa.core.types": ("Classification", "Regression"),
-}
 
-if TYPE_CHECKING:
-    from sgpa.attention import (
-        ChengBootsSgpa,
-        DotProductAttention,
-        KernelAttention,
-        OrthogonalSgpa,
-        StandardSgpa,
-    )
-    from sgpa.core.errors import CheckpointError, ConfigError, InputError, NumericalError, SgpaError
-    from sgpa.core.types import Classification, Regression
-    from sgpa.gp.kernels import ArdRbfKernel, ExponentialKernel
-    from sgpa.inference.serve import serve
-    from sgpa.models import GraphConfig, ModelConfig, PatchConfig, TokenConfig, Transformer, load
-    from sgpa.training.fit import fit
-else:
+def _read_public_names() -> dict[str, str]:
+    """Public name -> module, from lines `from MODULE import NAME as NAME` of the type stub."""
+    lines = Path(__file__).with_name("__init__.pyi").read_text(encoding="utf-8").splitlines()
+    words = (line.split() for line in lines if line.startswith("from "))
+    return {name: module for _, module, _, name, *_ in words}
 
-    def __getattr__(name: str) -> object:
-        for module, names in WHERE.items():
-            if name in names:
-                globals()[name] = found = getattr(import_module(module), name)
-                return found
+
+_PUBLIC = _read_public_names()
+__all__ = sorted(_PUBLIC)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PUBLIC:
         raise AttributeError(f"module 'sgpa' has no attribute {name!r}")
+    value = getattr(import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
 
 
-__all__ = [
-    "ArdRbfKernel",
-    "CheckpointError",
-    "ChengBootsSgpa",
-    "Classification",
-    "ConfigError",
-    "DotProductAttention",
-    "ExponentialKernel",
-    "GraphConfig",
-    "InputError",
-    "KernelAttention",
-    "ModelConfig",
-    "NumericalError",
-    "OrthogonalSgpa",
-    "PatchConfig",
-    "Regression",
-    "SgpaError",
-    "StandardSgpa",
-    "TokenConfig",
-    "Transformer",
-    "fit",
-    "load",
-    "serve",
-]
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

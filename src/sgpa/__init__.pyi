@@ -1,0 +1,40 @@
+# The public names, and where each is defined. `__init__.py` reads this file: it is the only list.
+from sgpa.attention import ChengBootsSgpa as ChengBootsSgpa
+from sgpa.attention import DotProductAttention as DotProductAttention
+from sgpa.attention import KernelAttention as KernelAttention
+from sgpa.attention import OrthogonalSgpa as OrthogonalSgpa
+from sgpa.attention import StandardSgpa as StandardSgpa
+from sgpa.core.errors import CheckpointError as CheckpointError
+from sgpa.core.errors import ConfigError as ConfigError
+from sgpa.core.errors import InputError as InputError
+from sgpa.core.errors import NumericalError as NumericalError
+from sgpa.core.errors import SgpaError as SgpaError
+from sgpa.core.inputs import Graphs as Graphs
+from sgpa.core.types import Classification as Classification
+from sgpa.core.types import Regression as Regression
+from sgpa.gp.kernels import ArdRbfKernel as ArdRbfKernel
+from sgpa.gp.kernels import ExponentialKernel as ExponentialKernel
+from sgpa.gp.objective import KlWeights as KlWeights
+from sgpa.inference.serve import serve as serve
+from sgpa.methods import Ensemble as Ensemble
+from sgpa.methods import KfacLaplace as KfacLaplace
+from sgpa.methods import McDropout as McDropout
+from sgpa.methods import Mfvi as Mfvi
+from sgpa.methods import Mle as Mle
+from sgpa.methods import Sgpa as Sgpa
+from sgpa.methods import Sngp as Sngp
+from sgpa.methods import TemperatureScaling as TemperatureScaling
+from sgpa.models import DotProductConfig as DotProductConfig
+from sgpa.models import GraphConfig as GraphConfig
+from sgpa.models import KernelAttentionConfig as KernelAttentionConfig
+from sgpa.models import KernelConfig as KernelConfig
+from sgpa.models import ModelConfig as ModelConfig
+from sgpa.models import PatchConfig as PatchConfig
+from sgpa.models import SgpaConfig as SgpaConfig
+from sgpa.models import TokenConfig as TokenConfig
+from sgpa.models import Transformer as Transformer
+from sgpa.models import load as load
+from sgpa.training.fit import fit as fit
+from sgpa.training.optim import OptimConfig as OptimConfig
+
+__version__: str

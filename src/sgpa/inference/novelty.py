@@ -1,0 +1,160 @@
+"""How unfamiliar an input is to a trained model: one score, chosen without any out-of-distribution data.
+
+Three views of one deterministic pass, each standardised on held-out rows and added up:
+
+- what the head reads: log distance to the nearest class, in units of the spread within classes;
+- the inner layers, tokens averaged: how much farther that distance is than the distance to all rows together
+  (the relative Mahalanobis distance), averaged over layers;
+- the output: the free energy -log sum exp of the logits.
+
+Far inputs (plain colours, noise, other kinds of pictures) are seen by the first two, near ones (classes the
+model was not trained on) by the last two. A squared Mahalanobis distance is, up to scale, the posterior
+variance of a Gaussian process with a linear kernel whose inputs are the pooled features. Novelty is the
+percentile of the sum among held-out rows: 0.99 means that 99 % of held-out rows look more familiar.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sgpa.core.errors import InputError
+from sgpa.models.pooled_features import PooledFeatures
+
+MIN_ROWS = 10  # to estimate a spread from; with fewer, novelty is not offered
+
+
+@dataclass(frozen=True)
+class ClassDistances:
+    """Distances of points to the nearest class and to all rows together; without labels one class is all."""
+
+    means: Tensor  # of classes                                              [K, E]
+    centre: Tensor  # of all rows                                            [E]
+    within: Tensor  # W with W W' = (covariance within classes)^-1           [E, E]
+    total: Tensor  # the same of all rows                                    [E, E]
+
+    @staticmethod
+    def fit(x: Tensor, labels: Tensor | None) -> "ClassDistances":
+        """Means and shrunk covariances of rows x [N, E]."""
+        x = x.double()
+        centre = x.mean(0)
+        if labels is None:
+            means, nearest = centre.unsqueeze(0), torch.zeros(len(x), dtype=torch.long)
+        else:
+            _, nearest = labels.unique(return_inverse=True)
+            counts = nearest.bincount()  # [K]
+            means = x.new_zeros(len(counts), x.shape[1]).index_add_(0, nearest, x) / counts.unsqueeze(1)
+        within = _inverse_root(x - means[nearest])
+        return ClassDistances(means, centre, within, _inverse_root(x - centre))
+
+    def to_class(self, x: Tensor) -> Tensor:
+        """Squared distance to the nearest class mean, [N]."""
+        gaps = (x.double().unsqueeze(1) - self.means) @ self.within  # [N, K, E]
+        return gaps.square().sum(-1).amin(-1)
+
+    def relative(self, x: Tensor) -> Tensor:
+        """Distance to the nearest class less that to all rows, [N]; of one class the log distance itself."""
+        if len(self.means) == 1:
+            return self.to_class(x).log()
+        everything = ((x.double() - self.centre) @ self.total).square().sum(-1)  # [N]
+        return self.to_class(x) - everything
+
+
+@dataclass(frozen=True)
+class Novelty:
+    """Statistics of training rows, and how held-out rows score under them.
+
+    Example:
+        >>> rows = PooledFeatures(torch.randn(200, 2, 4), torch.randn(200, 4), torch.randn(200, 3))
+        >>> novelty = Novelty.fit(rows, torch.arange(200) % 3, held_out=rows)
+        >>> far = PooledFeatures(9 + torch.randn(1, 2, 4), 9 + torch.randn(1, 4), torch.zeros(1, 3))
+        >>> bool(novelty(far) > 0.99)
+        True
+    """
+
+    head: ClassDistances
+    layers: tuple[ClassDistances, ...]
+    offset: Tensor  # mean of each view's scores over held-out rows             [2 + L]
+    scale: Tensor  # their standard deviation                                   [2 + L]
+    held_out: Tensor  # sums of held-out rows, sorted                           [H]
+
+    @staticmethod
+    def fit(train: PooledFeatures, labels: Tensor | None, *, held_out: PooledFeatures) -> "Novelty":
+        """Fit to training rows, standardise on held-out rows.
+
+        Args:
+            train: features of training rows.
+            labels: their classes [N], or None.
+            held_out: features of rows that the model was not trained on.
+        """
+        for name, rows in (("training", train), ("held-out", held_out)):
+            if len(rows) < MIN_ROWS:
+                raise InputError(f"novelty: {len(rows)} {name} rows; at least {MIN_ROWS} are needed")
+        head = ClassDistances.fit(train.head, labels)
+        layers = tuple(ClassDistances.fit(x, labels) for x in train.layers.unbind(1))
+        views = _views(head, layers, held_out)  # [H, 2 + L]
+        offset, scale = views.mean(0), views.std(0).clamp_min(1e-12)
+        sums = _add_up((views - offset) / scale)
+        return Novelty(head, layers, offset, scale, sums.sort().values)
+
+    def score(self, features: PooledFeatures) -> Tensor:
+        """The sum of standardised views, [N]: comparable between rows, without a unit."""
+        views = _views(self.head, self.layers, features)
+        return _add_up((views - self.offset) / self.scale)
+
+    def __call__(self, features: PooledFeatures) -> Tensor:
+        """Novelty in [0, 1]: the share of held-out rows that look more familiar, [N]."""
+        below = torch.searchsorted(self.held_out, self.score(features), right=False)
+        return below.double() / len(self.held_out)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it as named tensors, to be saved."""
+        named = {"offset": self.offset, "scale": self.scale, "held_out": self.held_out}
+        for i, part in enumerate((self.head, *self.layers)):
+            named |= {f"{i}.{name}": getattr(part, name) for name in ClassDistances.__dataclass_fields__}
+        return {f"novelty.{name}": value for name, value in named.items()}
+
+    @staticmethod
+    def from_tensors(named: Mapping[str, Tensor]) -> "Novelty":
+        """What `tensors` returned."""
+        of = {name.removeprefix("novelty."): value.double() for name, value in named.items()}
+        count = 1 + max(int(name.split(".")[0]) for name in of if name[0].isdigit())
+        parts = [
+            ClassDistances(*(of[f"{i}.{name}"] for name in ClassDistances.__dataclass_fields__))
+            for i in range(count)
+        ]
+        return Novelty(parts[0], tuple(parts[1:]), of["offset"], of["scale"], of["held_out"])
+
+
+def _views(head: ClassDistances, layers: tuple[ClassDistances, ...], rows: PooledFeatures) -> Tensor:
+    """Head, energy, then the layers, [N, 2 + L]; no energy (zero) where numbers are predicted."""
+    distance = head.to_class(rows.head).clamp_min(1e-12).log()
+    energy = torch.zeros_like(distance) if rows.logits is None else -rows.logits.double().logsumexp(-1)
+    inner = [part.relative(x) for part, x in zip(layers, rows.layers.unbind(1), strict=True)]
+    return torch.stack([distance, energy, *inner], -1)
+
+
+def _add_up(z: Tensor) -> Tensor:
+    """Head and energy count once each, all layers together once: [N, 2 + L] -> [N]."""
+    inner = z[:, 2:].mean(-1) if z.shape[1] > 2 else 0.0
+    return z[:, 0] + z[:, 1] + inner
+
+
+def _inverse_root(centred: Tensor) -> Tensor:
+    """W with W W' = C^-1 for the covariance C of centred rows [N, E], shrunk towards a multiple of I.
+
+    The weight of the multiple follows from the number of rows (oracle approximating shrinkage, Chen et al.
+    2010), so that fewer rows than dimensions do no harm; at least a tenth, which keeps directions in which
+    training rows hardly differ from deciding alone.
+    """
+    n, e = centred.shape
+    C = centred.T @ centred / n  # [E, E]
+    level = C.diagonal().mean().clamp_min(1e-12)
+    squares = C.square().mean()  # tr(C C) / E²
+    weight = (squares + level**2) / ((n + 1) * (squares - level**2 / e)).clamp_min(1e-300)
+    weight = weight.clamp(0.1, 1.0)
+    shrunk = (1 - weight) * C + weight * level * torch.eye(e, dtype=C.dtype)
+    return torch.linalg.solve_triangular(
+        torch.linalg.cholesky(shrunk), torch.eye(e, dtype=C.dtype), upper=False
+    ).T
