@@ -1,4 +1,4 @@
-"""Where the time goes on a GPU: the kernels of a compiled training step and of a served prediction.
+"""The kernels of a compiled training step and of a served prediction on a GPU, by time.
 
 Usage: python -m benchmarks.profile_step [--kernels 16]
 """
@@ -10,17 +10,16 @@ from functools import partial
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.together import MODELS, MOMENT, OPTIM, batches, members
+from benchmarks.steps import GLOBAL_KEYS, INFO, random_batch, run_state, step_of
 from sgpa.inference.serve import serve
 from sgpa.methods import McDropout, Method, Mle, Sgpa
 from sgpa.models import SgpaConfig
-from sgpa.training.steps.compiled import Compiled
 
 RUNS, PREDICTED = 10, 200
 
 
 def show(name: str, job: Callable[[], object], kernels: int) -> None:
-    """Print the kernels of a job that take most of its time."""
+    """Print the kernels that take most of the time of a job."""
     for _ in range(6):
         job()
     torch.cuda.synchronize()
@@ -41,17 +40,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kernels", type=int, default=16)
     args = parser.parse_args()
-    config, rows, keys = MODELS["cifar10"]
-    sgpa = Sgpa(attention=SgpaConfig(num_global=keys))
+    sgpa = Sgpa(attention=SgpaConfig(num_global=GLOBAL_KEYS))
     steps: dict[str, Method] = {"MLE, kernel": Mle(), "SGPA": sgpa}
     for name, method in steps.items():
-        given = batches(config, rows, 1, "cuda")
-        with Compiled(members(method, config, 1, "cuda"), method, OPTIM) as stepper:
-            show(f"step, {name}", partial(stepper.step, given, MOMENT), args.kernels)
+        with step_of("compiled", run_state(method), method) as step:
+            show(f"step, {name}", partial(step.step, random_batch(), INFO), args.kernels)
     predictions: dict[str, tuple[Method, Method]] = {"MC dropout": (McDropout(), Mle()), "SGPA": (sgpa, sgpa)}
-    inputs = batches(config, PREDICTED, 1, "cuda")[0].inputs
+    inputs = random_batch(PREDICTED).inputs
     for name, (method, trained) in predictions.items():
-        predictor = method.predictor(members(trained, config, 1, "cuda")[0].model)
+        predictor = method.predictor(run_state(trained).model)
         served = serve(predictor, PREDICTED)  # type: ignore[arg-type]
         show(f"prediction, {name}", partial(served.predict, inputs), args.kernels)
 

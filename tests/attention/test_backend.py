@@ -17,9 +17,8 @@ from sgpa.gp import linalg
 from sgpa.gp.fused import TRITON, WIDTH
 from sgpa.gp.kernels import ArdRbfKernel, ExponentialKernel
 from sgpa.gp.objective import Progress
-from sgpa.training import trainer
-from sgpa.training.trainer import train_together
-from support.training_runs import CONFIG, METHODS, blobs, trainers
+from sgpa.training.steps import choose
+from support.training_runs import CONFIG, METHODS, blobs, trainer
 
 KERNELS = {"rbf": ArdRbfKernel, "exponential": ExponentialKernel}
 needs_triton = pytest.mark.skipif(not TRITON, reason="Triton is not installed")
@@ -171,10 +170,9 @@ import torch
 torch.set_num_threads(1)
 import sgpa.inference.serve
 from safetensors.torch import save_file
-from sgpa.fused import TRITON, fuses, inducing_fuses
-from sgpa.training import train_together
-from support.training_runs import trainers
-(model,) = train_together(trainers(seeds=(0,)))
+from sgpa.gp.fused import TRITON, fuses, inducing_fuses
+from support.training_runs import trainer
+model = trainer(seed=0).fit()
 assert not TRITON
 assert not any(layer.attention.controls_own_precision for layer in model.gp_layers)
 assert not fuses(torch.zeros(1, 1, 3, 2), torch.zeros(1, 2, 3, 3))
@@ -186,28 +184,28 @@ save_file(model.state_dict(), sys.argv[1])
 def test_without_triton_a_model_trains_to_the_same_weights(tmp_path):
     path, places = tmp_path / "weights.safetensors", os.pathsep.join(place for place in sys.path if place)
     subprocess.run([sys.executable, "-c", WITHOUT, str(path)], check=True, env={"PYTHONPATH": places})
-    (model,) = train_together(trainers(seeds=(0,)))
+    model = trainer(seed=0).fit()
     trained = load_file(path)
     for name, expected in model.state_dict().items():
         assert torch.equal(trained[name], expected), name
 
 
-def members(attention, device):
+def model_of(attention, device):
     layer = SimpleNamespace(attention=attention)
-    return [SimpleNamespace(model=SimpleNamespace(device=torch.device(device), gp_layers=[layer]))]
+    return SimpleNamespace(device=torch.device(device), gp_layers=[layer])
 
 
 def test_a_gpu_without_triton_is_told_of_once(monkeypatch, caplog):
-    trainer.tell_of_triton.cache_clear()
+    choose.warn_of_triton.cache_clear()
     kernel, softmax = KernelAttention(12, 2, rbf()), DotProductAttention(12, 2)
-    monkeypatch.setattr(trainer, "TRITON", True)
-    trainer.check_triton(members(kernel, "cuda"))
-    monkeypatch.setattr(trainer, "TRITON", False)
-    trainer.check_triton(members(kernel, "cpu"))
-    trainer.check_triton(members(softmax, "cuda"))
+    monkeypatch.setattr(choose, "TRITON", True)
+    choose.check_triton(model_of(kernel, "cuda"))
+    monkeypatch.setattr(choose, "TRITON", False)
+    choose.check_triton(model_of(kernel, "cpu"))
+    choose.check_triton(model_of(softmax, "cuda"))
     assert not caplog.records
     for _ in range(3):
-        trainer.check_triton(members(kernel, "cuda"))
+        choose.check_triton(model_of(kernel, "cuda"))
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "Triton" in caplog.text
-    trainer.tell_of_triton.cache_clear()
+    choose.warn_of_triton.cache_clear()

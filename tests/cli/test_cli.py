@@ -287,7 +287,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch):
     def stop(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sgpa.experiments.runner.cells.train_together", stop)
+    monkeypatch.setattr("sgpa.experiments.runner.cells.Trainer.fit", stop)
     for command in ("train", "benchmark"):
         stopped = sgpa(command, "digits", "--out", tmp_path, *TINY)
         assert stopped.code == 130

@@ -1,16 +1,37 @@
+"""Devices: which are there, and what the system says about memory."""
+
 import pytest
 import torch
 
 from sgpa.core import devices
+from sgpa.core.errors import ConfigError
 
 
-def test_a_large_tensor_is_seen_and_forgotten():
+def test_the_peak_is_read_from_the_status_of_the_process(tmp_path, monkeypatch):
+    status, reset = tmp_path / "status", tmp_path / "clear_refs"
+    monkeypatch.setattr(devices, "STATUS", status)
+    monkeypatch.setattr(devices, "RESET", reset)
+    status.write_text("Name:\tpython\nVmPeak:\t  999 kB\nVmHWM:\t  240 kB\nVmRSS:\t  100 kB\n")
+    assert devices.peak("cpu") == 240 * 1024
     devices.forget_peak("cpu")
-    before = devices.peak("cpu")
-    if before is None or not devices.RESET.exists():
-        pytest.skip("this system does not tell the memory of a process")
-    x = torch.ones(60_000_000)  # 240 MB
-    assert devices.peak("cpu") - before > 200_000_000
-    del x
+    assert reset.read_text() == "5"  # resets VmHWM
+
+
+def test_a_system_without_a_status_file_reports_no_peak(tmp_path, monkeypatch):
+    monkeypatch.setattr(devices, "STATUS", tmp_path / "none" / "status")
+    monkeypatch.setattr(devices, "RESET", tmp_path / "none" / "clear_refs")
     devices.forget_peak("cpu")
-    assert devices.peak("cpu") - before < 100_000_000
+    assert devices.peak("cpu") is None
+
+
+def test_devices_that_are_missing_are_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    devices.check_device("cpu")
+    for name in ("cuda", "cuda:0", "gpu"):
+        with pytest.raises(ConfigError, match=rf"device='{name}' \(allowed: cpu\)"):
+            devices.check_device(name)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for name in ("cpu", "cuda", "cuda:1"):
+        devices.check_device(name)
+    with pytest.raises(ConfigError, match=r"allowed: cpu, cuda:0, cuda:1"):
+        devices.check_device("cuda:2")

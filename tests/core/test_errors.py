@@ -1,4 +1,4 @@
-"""What errors of others are cut down to."""
+"""Errors of other libraries are shortened to one line."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from sgpa.core.errors import first_line
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("message", "line"),
     [
         ("", "ValueError"),
         ("too large", "too large"),
@@ -18,5 +18,5 @@ from sgpa.core.errors import first_line
         ("nothing follows:", "nothing follows:"),
     ],
 )
-def test_the_line_that_tells_is_kept(said, kept):
-    assert first_line(ValueError(said)) == kept
+def test_the_most_informative_line_is_kept(message, line):
+    assert first_line(ValueError(message)) == line

@@ -1,28 +1,28 @@
-"""Runs record where, when and with what they were made."""
+"""Runs record the machine, the date and the versions they were made with."""
 
 from sgpa.core import provenance
 from sgpa.core.files import read_json, write_json
 from sgpa.core.provenance import FILE, of_all
 
 
-def made(folder, **facts):
+def folder_with(folder, **facts):
     write_json(folder / FILE, {"versions": {"torch": "2"}, "hardware": "a", "commit": "c"} | facts)
     return folder
 
 
-def test_what_is_recorded_is_what_is_here(tmp_path, monkeypatch):
+def test_a_run_records_this_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("SGPA_COMMIT", "abc")
     provenance.record(tmp_path)
     assert read_json(tmp_path / FILE).keys() == provenance.provenance().keys()
     assert of_all([tmp_path])["commit"] == "abc"
 
 
-def test_folders_that_agree_give_one_value_and_others_a_list(tmp_path):
-    one = made(tmp_path / "1", date="2026-01-02 10:00 UTC")
-    two = made(tmp_path / "2", date="2026-01-03 09:00 UTC", commit="d")
-    three = made(tmp_path / "3", date="2026-01-01 11:00 UTC")
-    found = of_all([one, two, three, one, tmp_path / "nothing"])
-    assert found == {
+def test_facts_that_differ_between_folders_become_a_list(tmp_path):
+    one = folder_with(tmp_path / "1", date="2026-01-02 10:00 UTC")
+    two = folder_with(tmp_path / "2", date="2026-01-03 09:00 UTC", commit="d")
+    three = folder_with(tmp_path / "3", date="2026-01-01 11:00 UTC")
+    facts = of_all([one, two, three, one, tmp_path / "nothing"])
+    assert facts == {
         "versions": {"torch": "2"},
         "hardware": "a",
         "commit": ["c", "d"],

@@ -128,7 +128,9 @@ def test_what_sgpa_has_after_the_mle_others_can_have_too(tmp_path):
     names = {name: [training.name for training in row.stages] for name, row in rows.items()}
     ends = dict.fromkeys(rows, "mle-after") | {"mcd": "mcd-after", "sgpa": "sgpa"}
     assert names == {name: ["mle", end] for name, end in ends.items()}
-    assert rows["mcd"].stages[0].also == ()  # nobody reads an epoch that dropout would choose there
+    assert (
+        rows["mcd"].stages[0].extra_selectors == ()
+    )  # nobody reads an epoch that dropout would choose there
     assert not benchmark(place, list(rows.values()), seeds=1).failures
     rates = {
         name: Transformer.from_pretrained(place.model_folder(row, 0)).config.dropout

@@ -189,12 +189,12 @@ def test_one_training_gives_a_model_to_each_method(tmp_path):
     assert any(not torch.equal(plain[name], dropped[name]) for name in plain)  # they chose different epochs
 
     def stop(line):
-        if line["epoch"] == 7:
+        if line["epoch"] == 7 and "step" not in line:
             raise KeyboardInterrupt
 
-    both = {"method": Mle(), "also": (method,), "directory": tmp_path, **parts}
+    both = {"method": Mle(), "extra_selectors": (method,), "directory": tmp_path, **parts}
     with pytest.raises(KeyboardInterrupt):
-        Trainer(**both, report=stop).fit()
+        Trainer(**both, on_progress=stop).fit()
     models = [Trainer(**both).fit()]
     models += [Transformer.from_pretrained(tmp_path / name) for name in ("model", "model-mcd")]
     for found, expected in zip(models, (plain, plain, dropped), strict=True):
@@ -202,7 +202,7 @@ def test_one_training_gives_a_model_to_each_method(tmp_path):
 
     told = []
     shutil.rmtree(tmp_path / "model-mcd")  # lost: the weights are still in the checkpoint's company
-    Trainer(**both, report=told.append).fit()
+    Trainer(**both, on_progress=told.append).fit()
     assert (tmp_path / "model-mcd" / "config.json").exists()
     assert not told
 

@@ -27,7 +27,7 @@ from sgpa.models import (
 from sgpa.models.bayesian import ESTIMATORS, BayesianLinear, bayesian_maps, drawing
 from sgpa.models.saving import warm_start
 from sgpa.training.optim import OptimConfig
-from sgpa.training.trainer import Trainer, train_together
+from sgpa.training.trainer import Trainer
 
 PATCHES = PatchConfig(image_size=4, channels=1, patch_size=2)
 CONFIG = ModelConfig(embedding=PATCHES, depth=2, heads=2, width=8, outputs=3, pooling="sequence")
@@ -244,20 +244,6 @@ def test_training_learns_numbers():
     found = method.predictor(model).predict(test.inputs)
     assert (found.mean - test.targets).abs().mean() < 0.3 * test.targets.abs().mean()
     assert (found.model_variance > 0).all()
-
-
-def test_models_that_train_together_learn_what_each_learns_alone():
-    def trainers():
-        optim = OptimConfig(epochs=2, batch_size=10, lr=1e-2, select_every=2)
-        data = {"train": blobs(20, 0), "validation": blobs(9, 1)}
-        config = replace(CONFIG, pooling="mean")  # the other pooling's bias has no gradient but rounding
-        return [Trainer(method=MFVI, config=config, optim=optim, seed=s, **data) for s in (0, 1)]
-
-    for together, trainer in zip(train_together(trainers()), trainers(), strict=True):
-        for (name, a), b in zip(
-            together.state_dict().items(), trainer.fit().state_dict().values(), strict=True
-        ):
-            assert torch.allclose(a, b, atol=1e-4), name
 
 
 def test_a_saved_model_comes_back_the_same(tmp_path):

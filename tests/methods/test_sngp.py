@@ -28,7 +28,7 @@ from sgpa.models import (
 from sgpa.models.random_features import RandomFeatureHead
 from sgpa.models.spectral import SpectralLinear
 from sgpa.training.optim import OptimConfig
-from sgpa.training.trainer import Trainer, train_together
+from sgpa.training.trainer import Trainer
 
 CONFIG = ModelConfig(
     embedding=PatchConfig(image_size=4, channels=1, patch_size=2), depth=2, heads=2, width=8, outputs=3
@@ -250,18 +250,6 @@ def test_half_precision_does_not_loosen_the_bound():
             bounded(torch.randn(2, 32))
         norm = torch.linalg.svdvals(bounded.bounded_weight.float())[0].item()
     assert norm == pytest.approx(0.3, rel=1e-3)
-
-
-def test_models_that_train_together_learn_what_each_learns_alone():
-    def trainers():
-        optim = OptimConfig(epochs=2, batch_size=10, lr=1e-2, select_every=2)
-        data = {"train": blobs(20, 0), "validation": blobs(9, 1)}
-        return [Trainer(method=SNGP, config=CONFIG, optim=optim, seed=s, **data) for s in (0, 1)]
-
-    for together, trainer in zip(train_together(trainers()), trainers(), strict=True):
-        alone = trainer.fit().state_dict()
-        for name, value in together.state_dict().items():
-            assert torch.allclose(value, alone[name], atol=1e-4), name
 
 
 def test_texts_are_calibrated_too_and_hidden_maps_may_be_free():

@@ -1,27 +1,35 @@
-"""The compiled step, run instead of recorded: what a machine without a GPU can check of it."""
+"""Captured and compiled steps without a GPU: what would be recorded is run again at every step."""
 
-from sgpa.training.steps.captured import Recorded
-from sgpa.training.steps.compiled import Compiled
-from sgpa.training.steps.plain import Step
-from sgpa.training.steps.stacking import side_by_side
+from sgpa.training.steps.captured import CapturedStep, EagerBody
+from sgpa.training.steps.compiled import CompiledBody
 
 
-class Run(Compiled):
-    """Compiled, but run instead of recorded."""
+class RunAgain:
+    """A recorder that repeats the work instead of replaying a CUDA graph."""
 
-    ready = False
+    def check(self, rehearsal):
+        rehearsal()
 
-    def step(self, batches, moment):
-        rows = moment.progress.dataset_size
-        draws = self._draws(batches[0], moment.progress)
-        if not self.ready:
-            self.given = Recorded(*side_by_side(batches), None)
-            states = [generator.get_state() for generator in self.generators]
-            self._prepare(self.given, draws, rows)
-            for generator, state in zip(self.generators, states, strict=True):
-                generator.set_state(state)
-            self.ready = True
-        self._load(self.given, batches, moment)
-        self.optimiser.zero_grad(set_to_none=True)
-        self._body(self.given, draws, rows)
-        return Step(self.parts.clone(), *self.weights.tolist())
+    def record(self, work, generator):
+        del generator
+        return work
+
+
+def captured(state, method, optim, *, most=None, warm_up=None):
+    """A captured step; `most=0` records nothing."""
+    body = EagerBody(state, method, optim)
+    return _step(state, method, optim, body, most, warm_up)
+
+
+def compiled(state, method, optim, *, most=None):
+    """A compiled step."""
+    return _step(state, method, optim, CompiledBody(state, method, optim), most, None)
+
+
+def _step(state, method, optim, body, most, warm_up):
+    if most is not None:
+        body.most = most
+    if warm_up is not None:
+        body.warm_up = warm_up
+    recorder = None if state.model.device.type == "cuda" else RunAgain()
+    return CapturedStep(state, method, optim, body, recorder)

@@ -1,48 +1,136 @@
+"""`sgpa.fit`: tensors in, a trained predictor out."""
+
+from dataclasses import replace
+
 import pytest
 import torch
 
 import sgpa
-from sgpa.core.errors import ConfigError, InputError
+from sgpa.core.errors import CheckpointError, ConfigError, InputError
 from sgpa.core.types import Regression
+from sgpa.data import Dataset
+from sgpa.methods import CATALOGUE, Mle, Sgpa
+from sgpa.models import DotProductConfig, KernelAttentionConfig, KernelConfig, SgpaConfig, Transformer
+from sgpa.training.optim import OptimConfig
 
 CONFIG = sgpa.ModelConfig(
     embedding=sgpa.PatchConfig(image_size=4, channels=1, patch_size=2), depth=1, heads=2, width=8, outputs=2
 )
+FAST = {"epochs": 20, "batch_size": 8, "lr": 5e-3}
 
 
 def two_classes(n=40):
+    torch.manual_seed(0)
     y = torch.arange(n) % 2
     return torch.randn(n, 1, 4, 4) + 3.0 * (2 * y - 1).view(-1, 1, 1, 1), y
 
 
-def test_tensors_in_a_calibrated_model_out(tmp_path):
+def test_sgpa_is_trained_and_read_again(tmp_path):
     x, y = two_classes()
-    seen = []
-    model = sgpa.fit(x, y, CONFIG, epochs=20, batch_size=8, lr=5e-3, directory=tmp_path, report=seen.append)
+    lines = []
+    model = sgpa.fit(x, y, CONFIG, **FAST, directory=tmp_path, on_progress=lines.append)
     assert model.stochastic
     assert (model.predict(x).label == y).float().mean() > 0.9
-    assert len(seen) == 20
-    again = sgpa.fit(x, y, CONFIG, epochs=20, batch_size=8, lr=5e-3, directory=tmp_path)
+    epochs = [line for line in lines if "step" not in line]
+    assert [line["run"] for line in epochs] == ["warm-start"] * 8 + ["sgpa"] * 12
+    assert len(lines) > len(epochs)
+    lines.clear()
+    again = sgpa.fit(x, y, CONFIG, **FAST, directory=tmp_path, on_progress=lines.append)
     assert torch.equal(again.predict(x).probabilities, model.predict(x).probabilities)
+    assert not lines
 
 
-def test_regression_learns_its_noise():
+def test_other_inputs_with_the_same_targets_are_refused(tmp_path):
+    x, y = two_classes()
+    sgpa.fit(x, y, CONFIG, epochs=2, directory=tmp_path)
+    with pytest.raises(CheckpointError, match="finished model trained with other settings or data"):
+        sgpa.fit(-x + 5, y, CONFIG, epochs=2, directory=tmp_path)
+
+
+@pytest.mark.parametrize("method", CATALOGUE)
+def test_every_method_predicts(method):
+    x, y = two_classes()
+    config = replace(CONFIG, width=4)
+    predictor = sgpa.fit(x, y, config, method=method, epochs=2, batch_size=20, validation=0.3)
+    prediction = predictor.predict(x)
+    assert prediction.probabilities.shape == (40, 2)
+    torch.testing.assert_close(prediction.probabilities.sum(-1), torch.ones(40))
+    assert isinstance(predictor, Transformer) == (method in ("mle", "mfvi", "sgpa"))
+
+
+def test_members_of_an_ensemble_have_folders_of_their_own(tmp_path):
+    x, y = two_classes()
+    sgpa.fit(x, y, replace(CONFIG, width=4), method="de", epochs=1, directory=tmp_path)
+    assert sorted(folder.name for folder in tmp_path.iterdir()) == [f"mle-{i}" for i in range(5)]
+
+
+def test_regression_learns_the_scale_of_its_noise():
     torch.manual_seed(0)
     x = torch.randn(60, 1, 4, 4)
-    y = x.mean((1, 2, 3))
-    config = sgpa.ModelConfig(
-        embedding=CONFIG.embedding, depth=1, heads=2, width=8, outputs=1, likelihood="laplace"
-    )
-    model = sgpa.fit(x, y, config, epochs=10, batch_size=10, lr=5e-3)
-    found = model.predict(x)
-    assert isinstance(found, Regression)
-    assert model.likelihood.log_b != 0
+    config = replace(CONFIG, outputs=1, likelihood="laplace")
+    scales = []
+    for noise in (0.0, 2.0):
+        y = x.mean((1, 2, 3)) + noise * torch.randn(60)
+        model = sgpa.fit(x, y, config, method="mle", epochs=60, batch_size=10, lr=1e-2)
+        prediction = model.predict(x)
+        assert isinstance(prediction, Regression)
+        scales.append(float(prediction.scale))
+    assert 0 < 4 * scales[0] < scales[1]
+
+
+def test_held_out_data_select_the_epoch(tmp_path):
+    x, y = two_classes()
+    options = {"method": "mle", "epochs": 2, "seed": 1}
+    pair = sgpa.fit(x[:30], y[:30], CONFIG, validation=(x[30:], y[30:]), **options)
+    data = sgpa.fit(x[:30], y[:30], CONFIG, validation=Dataset(x[30:], y[30:]), **options)
+    assert torch.equal(pair.predict(x).probabilities, data.predict(x).probabilities)
+
+
+def test_optim_has_all_settings_and_its_epochs_are_those_of_both_stages():
+    x, y = two_classes()
+    lines = []
+    optim = OptimConfig(epochs=5, batch_size=8, lr=5e-3, warmup=1, select_every=1)
+    sgpa.fit(x, y, CONFIG, optim=optim, on_progress=lines.append)
+    rates = [(line["run"], line["lr"]) for line in lines if "step" not in line]
+    assert [run for run, _ in rates] == ["warm-start"] * 2 + ["sgpa"] * 3
+    assert rates[0][1] == pytest.approx(5e-3)  # the end of the warm-up
+
+
+def test_the_kernel_of_the_config_is_used():
+    x, y = two_classes()
+    kernel = KernelConfig(name="exponential")
+    config = replace(CONFIG, attention=KernelAttentionConfig(kernel=kernel, tied=False))
+    model = sgpa.fit(x, y, config, epochs=2)
+    assert model.config.attention == SgpaConfig(kernel=kernel, tied=False)
+    point = sgpa.fit(x, y, replace(CONFIG, attention=DotProductConfig()), method="mle", epochs=1)
+    assert point.config.attention == DotProductConfig()
+    own = sgpa.fit(x, y, CONFIG, method=Sgpa(attention=SgpaConfig(num_global=3)), epochs=2)
+    assert own.config.attention.num_global == 3
+
+
+def test_settings_that_would_be_ignored_are_refused():
+    x, y = two_classes()
+    dot, sparse = replace(CONFIG, attention=DotProductConfig()), replace(CONFIG, attention=SgpaConfig())
+    with pytest.raises(ConfigError, match=r"attention=DotProductConfig\(\) \(allowed: SgpaConfig, Kernel"):
+        sgpa.fit(x, y, dot)
+    with pytest.raises(ConfigError, match=r"attention is a SgpaConfig \(allowed with mle: Kernel"):
+        sgpa.fit(x, y, sparse, method="mle")
+    with pytest.raises(ConfigError, match=r"mle would ignore config.attention=DotProductConfig\(\)"):
+        sgpa.fit(x, y, dot, method=Mle())
+    with pytest.raises(ConfigError, match=r"mfvi would ignore config.dropout=0.5; it has 0.0"):
+        sgpa.fit(x, y, replace(CONFIG, dropout=0.5), method="mfvi")
+    with pytest.raises(ConfigError, match="epochs, lr and optim are both given"):
+        sgpa.fit(x, y, CONFIG, optim=OptimConfig(epochs=2), epochs=2, lr=1e-3)
 
 
 def test_bad_arguments_are_refused():
     x, y = two_classes()
     with pytest.raises(ConfigError, match=r"epochs=1.*validation=1.5"):
         sgpa.fit(x, y, CONFIG, epochs=1, validation=1.5)
+    with pytest.raises(ConfigError, match="unknown method 'spga'; did you mean sgpa"):
+        sgpa.fit(x, y, CONFIG, method="spga")
+    with pytest.raises(ConfigError, match=r"ts predicts classes; config\.likelihood='laplace'"):
+        sgpa.fit(x, y, replace(CONFIG, outputs=1, likelihood="laplace"), method="ts")
     with pytest.raises(InputError, match="40 inputs but 39 targets"):
         sgpa.fit(x, y[:-1], CONFIG, epochs=2)
     with pytest.raises(InputError, match="label 7"):

@@ -10,7 +10,8 @@ from sgpa.gp.objective import Progress
 from sgpa.methods import Mfvi, Mle, Sgpa, Sngp
 from sgpa.models import DotProductConfig, GraphConfig, RandomFeatureConfig, SgpaConfig, TokenConfig
 from sgpa.training.optim import OptimConfig, adam, decayed
-from sgpa.training.steps.plain import Member, PlainStep, StepInfo, random_state
+from sgpa.training.steps.base import RunState, StepInfo, random_state
+from sgpa.training.steps.plain import LocalPass, PlainStep
 from support.training_runs import CONFIG, SGPA, blobs
 
 DECAYING = OptimConfig(epochs=1, weight_decay=20.0)
@@ -83,10 +84,10 @@ def test_steps_are_those_of_adamw(clip):
 
     data = blobs(24, 0)
     batches = [Batch(data.inputs[i : i + 8], data.targets[i : i + 8]) for i in (0, 8, 16)]
-    moments = [StepInfo(i, 5e-3 / (i + 1), Progress(0.5, 24)) for i in range(3)]
+    infos = [StepInfo(i, 5e-3 / (i + 1), Progress(0.5, 24)) for i in range(3)]
     model, theirs = built(), built()
     optim = replace(DECAYING, clip=clip)
-    member = Member("it", model, adam(optim, model, dict(model.named_parameters())), random_state())
+    state = RunState("seed 0", model, adam(optim, model, dict(model.named_parameters())), random_state())
     named = dict(theirs.named_parameters())
     shrunk = KERNEL | ENDS
     oracle = torch.optim.AdamW(
@@ -95,18 +96,18 @@ def test_steps_are_those_of_adamw(clip):
             {"params": [p for name, p in named.items() if name not in shrunk], "weight_decay": 0.0},
         ]
     )
-    with PlainStep(member, Mle(), optim) as stepper:
-        for batch, moment in zip(batches, moments, strict=True):
-            stepper.step([batch], moment)
+    with PlainStep(state, LocalPass(state, Mle()), optim) as step:
+        for batch, info in zip(batches, infos, strict=True):
+            step.step(batch, info)
             for group in oracle.param_groups:
-                group["lr"] = moment.lr
-            oracle.zero_grad()
-            Mle().loss(theirs, batch, moment.progress).total.backward()
-            if clip is not None:
-                torch.nn.utils.clip_grad_norm_(theirs.parameters(), clip)
+                group["lr"] = info.lr
+            for p, q in zip(model.parameters(), theirs.parameters(), strict=True):
+                q.grad = p.grad  # as the step left it, clipped
             oracle.step()
-    for (name, a), b in zip(model.named_parameters(), theirs.parameters(), strict=True):
-        assert torch.allclose(a, b, rtol=1e-5, atol=1e-6), name
+            norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+            assert clip is None or norm == pytest.approx(clip, rel=1e-4)
+            for (name, a), b in zip(model.named_parameters(), theirs.parameters(), strict=True):
+                assert torch.allclose(a, b, rtol=1e-5, atol=1e-6), name
 
 
 def test_without_weight_decay_it_is_plain_adam():

@@ -1,3 +1,5 @@
+"""The training loop: learning, resuming, selecting, logging, refusing."""
+
 import json
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -6,44 +8,22 @@ import pytest
 import torch
 
 from sgpa.core.errors import CheckpointError, ConfigError, InputError, NumericalError
+from sgpa.core.files import read_tensors
 from sgpa.data import Dataset
 from sgpa.gp.objective import KlWeights
-from sgpa.methods import Mle, Sgpa
-from sgpa.models import ModelConfig, PatchConfig, SgpaConfig
+from sgpa.methods import Mle
+from sgpa.models import KernelConfig, SgpaConfig
 from sgpa.training.logs import read_log
 from sgpa.training.optim import OptimConfig
-from sgpa.training.trainer import Trainer
+from support.training_runs import CONFIG, SGPA, Stop, blobs, epoch_lines, stop_at
+from support.training_runs import OPTIM as SHORT
+from support.training_runs import trainer as short_trainer
 
-CONFIG = ModelConfig(
-    embedding=PatchConfig(image_size=4, channels=1, patch_size=2), depth=2, heads=2, width=8, outputs=3
-)
-OPTIM = OptimConfig(epochs=6, batch_size=8, lr=5e-3, select_every=2)
-SGPA = Sgpa(attention=SgpaConfig(num_global=3))
+OPTIM = replace(SHORT, epochs=6)
 
 
-def blobs(n, seed):
-    """Three classes of 4 x 4 images that differ in their mean."""
-    generator = torch.Generator().manual_seed(seed)
-    y = torch.arange(n) % 3
-    x = torch.randn(n, 1, 4, 4, generator=generator) + 2.0 * (y - 1).view(-1, 1, 1, 1)
-    return Dataset(x, y)
-
-
-def trainer(directory=None, method=SGPA, optim=OPTIM, **options):
-    defaults = {"config": CONFIG, "train": blobs(30, 0), "validation": blobs(30, 1), "seed": 3}
-    return Trainer(method=method, optim=optim, directory=directory, **(defaults | options))
-
-
-class Stop(Exception):
-    pass
-
-
-def stop_after(epoch):
-    def report(line):
-        if line["epoch"] == epoch:
-            raise Stop
-
-    return report
+def trainer(*arguments, **options):
+    return short_trainer(*arguments, **({"optim": OPTIM} | options))
 
 
 def without_costs(line):
@@ -61,17 +41,17 @@ def test_training_learns(method):
     assert (model.predict(data.inputs).label == data.targets).float().mean() > 0.85
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not():
+def test_the_seed_determines_the_weights():
     first, second = trainer().fit().state_dict(), trainer().fit().state_dict()
     assert same(first, second)
     assert not same(first, trainer(seed=4).fit().state_dict())
 
 
 @pytest.mark.parametrize("epoch", [1, 2, 3, 5])
-def test_a_stopped_run_goes_on_as_if_nothing_had_happened(tmp_path, epoch):
+def test_a_stopped_run_resumes_with_the_same_result(tmp_path, epoch):
     undisturbed = trainer(tmp_path / "whole").fit().state_dict()
     with pytest.raises(Stop):
-        trainer(tmp_path / "cut", report=stop_after(epoch)).fit()
+        trainer(tmp_path / "cut", on_progress=stop_at(epoch)).fit()
     torch.manual_seed(999)  # a new process has another random state
     assert same(undisturbed, trainer(tmp_path / "cut").fit().state_dict())
     whole, cut = (list(read_log(tmp_path / name / "log.jsonl")) for name in ("whole", "cut"))
@@ -79,18 +59,18 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(tmp_path, epoch):
         assert without_costs(a) == without_costs(b)
 
 
-def test_a_stopped_run_with_weight_decay_goes_on_too(tmp_path):
+def test_a_stopped_run_with_weight_decay_resumes(tmp_path):
     optim = replace(OPTIM, weight_decay=10.0, select="last")
     undisturbed = trainer(optim=optim).fit().state_dict()
     with pytest.raises(Stop):
-        trainer(tmp_path, optim=optim, report=stop_after(4)).fit()
+        trainer(tmp_path, optim=optim, on_progress=stop_at(4)).fit()
     assert same(undisturbed, trainer(tmp_path, optim=optim).fit().state_dict())
     assert not same(undisturbed, trainer(optim=replace(optim, weight_decay=0.0)).fit().state_dict())
 
 
-def test_a_log_line_cut_short_is_forgotten(tmp_path):
+def test_an_incomplete_log_line_is_dropped(tmp_path):
     with pytest.raises(Stop):
-        trainer(tmp_path, report=stop_after(4)).fit()
+        trainer(tmp_path, on_progress=stop_at(4)).fit()
     with (tmp_path / "log.jsonl").open("a") as file:
         file.write('{"epoch": 5, "nl')
     trainer(tmp_path).fit()
@@ -100,7 +80,7 @@ def test_a_log_line_cut_short_is_forgotten(tmp_path):
 def test_a_finished_run_is_not_trained_again(tmp_path):
     first = trainer(tmp_path).fit().state_dict()
     epochs = []
-    assert same(first, trainer(tmp_path, report=epochs.append).fit().state_dict())
+    assert same(first, trainer(tmp_path, on_progress=epochs.append).fit().state_dict())
     assert epochs == []
 
 
@@ -130,44 +110,40 @@ def test_selection_keeps_the_best_validation_epoch(tmp_path):
     kept = trainer(tmp_path / "best", optim=optim).fit()
     lines = list(read_log(tmp_path / "best" / "log.jsonl"))
     best = min(lines, key=lambda line: line["validation"]["nll"])["epoch"]
-    # seeds cover everything, so the weights after that epoch can be had from the checkpoint of a cut run
+    # the seed determines everything, so the checkpoint of a stopped run has the weights after that epoch
     with pytest.raises(Stop):
-        trainer(tmp_path / "cut", optim=optim, report=stop_after(best)).fit()
-    from sgpa.core.files import read_tensors
-
+        trainer(tmp_path / "cut", optim=optim, on_progress=stop_at(best)).fit()
     tensors, _ = read_tensors(tmp_path / "cut" / "checkpoint.safetensors")
     assert torch.equal(tensors["model.head.weight"], kept.state_dict()["head.weight"])
     last = trainer(tmp_path / "last", optim=replace(optim, select="last")).fit()
     assert best == 12 or not same(kept.state_dict(), last.state_dict())
 
 
-def test_a_finished_run_needs_its_model_only(tmp_path):
+def test_a_finished_run_needs_only_its_model(tmp_path):
     done = trainer(tmp_path).fit()
     for file in ("checkpoint.safetensors", "best.safetensors", "log.jsonl"):
         (tmp_path / file).unlink()
-    told = []
-    again = trainer(tmp_path, report=told.append).fit()
-    assert not told
+    lines = []
+    again = trainer(tmp_path, on_progress=lines.append).fit()
+    assert not lines
     assert same(done.state_dict(), again.state_dict())
-    (tmp_path / "finished.json").unlink()  # whose model this is cannot be known: trained, not taken
-    trainer(tmp_path, report=told.append).fit()
-    assert len(told) == OPTIM.epochs
+    (tmp_path / "finished.json").unlink()  # which training this model is of is not known: train again
+    trainer(tmp_path, on_progress=epoch_lines(lines)).fit()
+    assert len(lines) == OPTIM.epochs
 
 
-def test_warm_start_begins_where_the_point_model_ended():
+def test_init_from_starts_at_the_weights_of_the_point_model():
     point = trainer(method=Mle()).fit().state_dict()
     optim = replace(OPTIM, epochs=1, lr=1e-12, final_lr=0.0)
-    model = trainer(warm=point, optim=optim).fit().state_dict()
+    model = trainer(init_from=point, optim=optim).fit().state_dict()
     assert torch.allclose(model["head.weight"], point["head.weight"], atol=1e-6)
 
 
-def test_one_adam_for_the_whole_run(tmp_path):
+def test_adam_keeps_its_moments_over_all_epochs(tmp_path):
     trainer(tmp_path).fit()
-    from sgpa.core.files import read_tensors
-
     tensors, _ = read_tensors(tmp_path / "checkpoint.safetensors")
     steps = {int(v) for name, v in tensors.items() if name.startswith("adam.step.")}
-    assert steps == {6 * 4}  # six epochs of four batches: moments are never thrown away
+    assert steps == {6 * 4}  # six epochs of four batches
 
 
 def test_the_learning_rate_rises_then_falls_linearly():
@@ -180,23 +156,14 @@ def test_the_learning_rate_rises_then_falls_linearly():
     assert falls == pytest.approx([falls[0]] * 39)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["ard-rbf", "exponential"])
-def test_a_thousand_steps_at_a_wild_learning_rate_never_hide_a_nan(kernel):
-    from sgpa.models import KernelConfig
-
-    method = replace(
-        SGPA, attention=SgpaConfig(num_global=3, kernel=KernelConfig(name=kernel, preset="paper"))
-    )
-    optim = OptimConfig(epochs=250, batch_size=8, lr=0.3, final_lr=0.3, select="last", select_every=250)
-    said = ""
-    try:
-        model = trainer(method=method, optim=optim).fit()
-        assert all(p.isfinite().all() for p in model.parameters())
-        assert model.predict(blobs(9, 5).inputs).probabilities.isfinite().all()
-    except NumericalError as error:
-        said = str(error)
-    assert said == "" or "step" in said or "layer" in said  # if it stops, it says where
+def test_at_an_absurd_learning_rate_training_stops_and_says_where(kernel):
+    attention = SgpaConfig(num_global=3, kernel=KernelConfig(name=kernel, preset="paper"))
+    optim = OptimConfig(epochs=40, batch_size=8, lr=900.0, final_lr=900.0, select="last", select_every=40)
+    config = replace(CONFIG, depth=1)
+    where = r"seed 3, step \d+: \S+ is not finite|layer 1, head \d: K_gg has entries that are not finite"
+    with pytest.raises(NumericalError, match=where):
+        trainer(method=replace(SGPA, attention=attention), config=config, optim=optim).fit()
 
 
 @dataclass(frozen=True)
@@ -208,14 +175,40 @@ class Exploding(Mle):
         return replace(loss, nll=loss.nll + (model.head.bias[0] * 0).sqrt())
 
 
+@dataclass(frozen=True)
+class Poisoned(Mle):
+    """A method whose loss is NaN at the second step."""
+
+    def loss(self, model, batch, progress):
+        loss = super().loss(model, batch, progress)
+        return replace(loss, nll=loss.nll * float("nan")) if progress.fraction > 0 else loss
+
+
+def test_a_loss_that_is_not_finite_is_named_and_changes_nothing(tmp_path):
+    with pytest.raises(NumericalError, match=r"seed 3, step 2: nll is not finite; lower the learning rate"):
+        trainer(tmp_path, method=Poisoned()).fit()
+    assert not (tmp_path / "model").exists()
+
+
 def test_a_gradient_that_is_not_finite_is_named():
     with pytest.raises(NumericalError, match=r"step 1: head.bias is not finite; lower the learning rate"):
         trainer(method=Exploding()).fit()
 
 
-def test_clipping_bounds_the_step():
-    calm = trainer(optim=replace(OPTIM, clip=1e-3)).fit()
-    assert all(p.isfinite().all() for p in calm.parameters())
+def gradient_norm(tmp_path, clip):
+    """Norm of the gradient of the first step: 10 times that of Adam's first moments."""
+    optim = replace(OPTIM, epochs=1, batch_size=30, clip=clip)
+    trainer(tmp_path / str(clip), optim=optim).fit()
+    tensors, _ = read_tensors(tmp_path / str(clip) / "checkpoint.safetensors")
+    moments = [v for name, v in tensors.items() if name.startswith("adam.exp_avg.")]
+    return 10 * float(torch.nn.utils.get_total_norm(moments))
+
+
+def test_clipping_bounds_the_gradient(tmp_path):
+    free = gradient_norm(tmp_path, None)
+    assert free > 0.2
+    assert gradient_norm(tmp_path, 0.1) == pytest.approx(0.1, rel=1e-3)
+    assert gradient_norm(tmp_path, 10 * free) == pytest.approx(free, rel=1e-5)
 
 
 def test_labels_out_of_range_are_refused_before_training():
@@ -234,12 +227,12 @@ def test_settings_out_of_range_are_reported_together():
         trainer(optim=replace(OPTIM, select="mae")).fit()
 
 
-def test_a_device_that_is_not_there_is_named():
+def test_a_missing_device_is_named():
     with pytest.raises(ConfigError, match=r"device='cuda:99' \(allowed: cpu"):
         trainer(device="cuda:99").fit()
 
 
-def test_data_sets_check_themselves():
+def test_data_sets_check_their_rows():
     with pytest.raises(InputError, match="3 inputs but 2 targets"):
         Dataset(torch.zeros(3, 1), torch.zeros(2))
     with pytest.raises(InputError, match="empty"):

@@ -1,8 +1,8 @@
 """Where the random numbers of a forward pass come from.
 
-Every random step of a model asks here, so that a pass can be recorded and played back: models that train
-side by side then draw exactly what each would have drawn alone, and a model whose batches are shared out
-over devices draws what it would have drawn on one.
+Every random operation of a model asks here, so that a pass can be recorded and played back: a step that is
+replayed as a CUDA graph draws what the plain step would have drawn, and a model whose batches are split over
+devices draws what it would have drawn on one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,14 +33,25 @@ class Draw:
             return x.normal_(generator=generator)
         return x.bernoulli_(self.keep, generator=generator)
 
-    def fresh(self) -> Tensor:
-        """New numbers from torch's own generator."""
-        return self.into(torch.empty(self.shape, dtype=self.dtype, device=self.device))
+    def fresh(self, generator: torch.Generator | None = None) -> Tensor:
+        """New numbers, by default from torch's own generator."""
+        return self.into(torch.empty(self.shape, dtype=self.dtype, device=self.device), generator)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Draws from a generator of one's own."""
+
+    generator: torch.Generator
+
+    def take(self, draw: Draw) -> Tensor:
+        """Fresh numbers."""
+        return draw.fresh(self.generator)
 
 
 @dataclass
 class Recording:
-    """Draws freshly, and remembers what was asked for."""
+    """Draws fresh numbers, and keeps the list of requests."""
 
     draws: list[Draw] = field(default_factory=list)
 
@@ -52,22 +63,22 @@ class Recording:
 
 @dataclass
 class Playback:
-    """Hands out numbers that were drawn before, in order."""
+    """Returns numbers that were drawn before, in order."""
 
     numbers: Sequence[Tensor]
     at: int = 0
 
     def take(self, draw: Draw) -> Tensor:
         """The next numbers."""
-        found = self.numbers[self.at]
-        assert found.shape == draw.shape
+        numbers = self.numbers[self.at]
+        assert numbers.shape == draw.shape
         self.at += 1
-        return found
+        return numbers
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Draws for a whole batch of `of` sequences; hands out what belongs to those from `start` to `stop`."""
+    """Draws for a whole batch of `of` sequences; returns the numbers of those from `start` to `stop`."""
 
     start: int
     stop: int
@@ -85,12 +96,12 @@ class Shard:
         return numbers.narrow(at + 1, self.start, mine).flatten(at, at + 1)
 
 
-Source = Recording | Playback | Shard
-_sources: list[Source] = []  # the innermost block's comes last
+Source = Generated | Recording | Playback | Shard
+_sources: list[Source] = []  # of the blocks that are open, the innermost last
 
 
 def sharded() -> bool:
-    """Whether a pass sees a share of a batch only.
+    """Whether a pass sees only a share of a batch.
 
     Padding must then stay as it is in the whole batch, or numbers would be drawn for other shapes.
     """
@@ -99,7 +110,7 @@ def sharded() -> bool:
 
 @contextmanager
 def source(numbers: Source) -> Iterator[None]:
-    """Inside the block all random numbers come from `numbers`."""
+    """Inside the block all random numbers of a model come from `numbers`."""
     _sources.append(numbers)
     try:
         yield
@@ -122,11 +133,11 @@ def bernoulli(keep: float, shape: Sequence[int], like: Tensor, *, rows: int | No
 
 
 class Dropout(nn.Dropout):
-    """`nn.Dropout` whose masks come from here."""
+    """`nn.Dropout` whose masks come from the current source."""
 
     @property
     def active(self) -> bool:
-        """Whether a pass drops anything now."""
+        """Whether a pass drops anything."""
         return self.training and self.p > 0
 
     def forward(self, x: Tensor) -> Tensor:

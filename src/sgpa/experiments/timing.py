@@ -21,8 +21,8 @@ from sgpa.inference.serve import serve
 from sgpa.methods import Calibration, DropoutPredictor, Method
 from sgpa.models import ModelConfig, PatchConfig, Transformer
 from sgpa.training.optim import OptimConfig, adam
-from sgpa.training.steps.plain import Member, StepInfo, random_state
-from sgpa.training.trainer import stepper
+from sgpa.training.steps.base import RunState, StepInfo, random_state
+from sgpa.training.steps.choose import choose_step
 
 MODELS = ("digits", "cifar10")  # recipes whose models are timed
 SOFTMAX, BASE, DROPOUT, SGPA = "MLE, softmax attention", "MLE, kernel attention", "MC dropout", "SGPA"
@@ -113,11 +113,11 @@ def training_step(method: Method, model: Transformer, optim: OptimConfig, batch:
     """One step on the batch, of the kind that the trainer chooses for this model and device."""
     method.initialise(model.train(), batch)
     optimiser = adam(optim, model, dict(model.named_parameters()))
-    member = Member("bench", model, optimiser, random_state())
+    state = RunState("bench", model, optimiser, random_state())
     moment = StepInfo(0, optim.lr, Progress(0.5, ROWS))
-    chosen = stepper([member], method, optim, steps=optim.epochs * ROWS // len(batch))
+    chosen = choose_step(state, method, optim, steps=optim.epochs * ROWS // len(batch))
     with chosen:
-        yield lambda: chosen.step([batch], moment)
+        yield lambda: chosen.step(batch, moment)
     chosen.close()
 
 

@@ -1,4 +1,4 @@
-"""The state of a training run in one file: weights, Adam moments, random state, where it stands."""
+"""The state of a training in one file: weights, Adam moments, random state, epoch."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from sgpa.core.errors import CheckpointError
 from sgpa.core.files import read_tensors, write_tensors
+from sgpa.training.fingerprint import Fingerprint
 
 
 def save_run(
@@ -18,7 +19,7 @@ def save_run(
     random: Mapping[str, Tensor],
     note: dict[str, Any],
 ) -> None:
-    """Write everything a run needs to go on exactly where it stands; `random` are its generators' states."""
+    """Write all that a run needs to resume exactly; `random` are the states of its generators."""
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for name, moments in _moments(model, optimiser).items():
         tensors |= {f"adam.{key}.{name}": value for key, value in moments.items()}
@@ -27,17 +28,15 @@ def save_run(
 
 
 def load_run(
-    path: Path, model: nn.Module, optimiser: torch.optim.Adam, fingerprint: str
+    path: Path, model: nn.Module, optimiser: torch.optim.Adam, run: Fingerprint
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Bring model and optimiser back; returns the note and the generators' states.
+    """Restore model and optimiser; returns the note and the states of the generators.
 
-    The fingerprint names the run's settings: a checkpoint of another run is refused.
+    A checkpoint of a training with other settings or data is refused.
     """
     tensors, note = read_tensors(path)
-    if note["fingerprint"] != fingerprint:
-        raise CheckpointError(
-            f"{path} belongs to a run with other settings; choose another directory or delete this one"
-        )
+    if not run.matches(note):
+        raise CheckpointError(f"{path} is of a training {other(run, note)}")
     model.load_state_dict(_under("model.", tensors))
     for name, parameter in model.named_parameters():
         if f"adam.step.{name}" in tensors:
@@ -45,7 +44,14 @@ def load_run(
                 key: tensors[f"adam.{key}.{name}"].to(parameter.device, copy=True)
                 for key in ("step", "exp_avg", "exp_avg_sq")
             }
-    return dict(note), _under("random.", tensors)
+    return note | run.note, _under("random.", tensors)
+
+
+def other(run: Fingerprint, note: Mapping[str, Any]) -> str:
+    """The end of an error message about files of another training."""
+    difference = run.difference(note)
+    shown = f" ({difference})" if difference else ""
+    return f"with other settings or data{shown}; choose another directory or delete it"
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

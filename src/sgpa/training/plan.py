@@ -10,27 +10,28 @@ from sgpa.training.selection import suffix
 
 @dataclass(frozen=True)
 class Stage:
-    """One training; `name` is what its folder is called, so trainings of one name are shared.
+    """One training. `name` is the name of its folder, so that plans share stages of the same name.
 
-    Methods in `also` choose an epoch of it by their own predictions. `dropout` is by default the model's.
+    Methods in `extra_selectors` select an epoch of it by their own predictions. `dropout` is by default the
+    model's.
     """
 
     name: str
     method: Method
     optim: OptimConfig
-    also: tuple[Method, ...] = ()
+    extra_selectors: tuple[Method, ...] = ()
     dropout: float | None = None
 
     def model(self, config: ModelConfig) -> ModelConfig:
-        """The task's model as this training has it."""
+        """The task's model with this stage's dropout."""
         return config if self.dropout is None else replace(config, dropout=self.dropout)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A method with one kind of attention. Each training starts from the weights of the one before.
+    """How a method with one kind of attention is trained. Each stage starts from the weights of the last.
 
-    The method predicts with the model that the last training kept for it.
+    The method predicts with the model that the last stage kept for it.
     """
 
     method: Method
@@ -39,8 +40,8 @@ class Plan:
 
     @property
     def suffix(self) -> str:
-        """Of what the last training kept for the method: empty where the method is not one of its `also`."""
-        return suffix(self.method) if self.method in self.stages[-1].also else ""
+        """Of the model that the last stage kept for the method; empty unless it is an extra selector."""
+        return suffix(self.method) if self.method in self.stages[-1].extra_selectors else ""
 
     @property
     def name(self) -> str:
@@ -53,5 +54,5 @@ class Plan:
 
 
 def plan_of(method: Method, optim: OptimConfig, attention: str = "kernel") -> Plan:
-    """The plan of a method of one's own: trained once, from scratch."""
+    """The plan of a user's method: one stage, from scratch."""
     return Plan(method, attention, (Stage(method.trains.id, method.trains, optim),))

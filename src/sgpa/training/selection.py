@@ -1,4 +1,4 @@
-"""Which epoch of a training is kept: scores of held-out rows, and the best of them so far."""
+"""Selection of the epoch to keep, by the scores of held-out rows."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,9 @@ from sgpa.evaluation import metrics
 from sgpa.methods import Method
 
 
-def suffix(also: Method) -> str:
-    """Of the model, of validation scores and of all else that a training keeps for a method in `also`."""
-    return f"-{also.id}"
+def suffix(extra: Method) -> str:
+    """Of the names of the model, the scores and the weights that a training keeps for an extra selector."""
+    return f"-{extra.id}"
 
 
 @dataclass
@@ -21,22 +21,22 @@ class Choice:
     """The best epoch so far by a method's own predictions."""
 
     method: Method
-    suffix: str  # of what it writes: empty for the method that trains
+    suffix: str  # of the names of its files: empty for the method that trains
     weights: dict[str, Tensor] | None = None
 
     @property
     def score(self) -> str:
-        """Where a run's note has what is minimised; the epoch stands beside it."""
+        """The key of the best score in a run's note, and the name of the file of its weights."""
         return f"best{self.suffix}"
 
     @property
     def epoch(self) -> str:
-        """Where a run's note has the chosen epoch."""
+        """The key of the selected epoch in a run's note."""
         return f"best_epoch{self.suffix}"
 
 
 def to_minimise(scores: dict[str, float], epoch: int, select: str) -> float:
-    """The number whose smallest value picks the epoch."""
+    """The number whose smallest value selects the epoch."""
     if select == "last":
         return -float(epoch)
     value = scores.get(select)

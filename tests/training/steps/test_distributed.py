@@ -1,10 +1,9 @@
-"""Two processes under torchrun, each with half of every batch, give what one process gives."""
+"""Two processes under torchrun, each with half of every batch, give the result of one process."""
 
 import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -18,7 +17,7 @@ from sgpa.models import Transformer
 from sgpa.training.logs import read_log
 from sgpa.training.steps.distributed import share
 from support.paths import ROOT
-from support.torchrun_runs import CASES, STOPPED, TINY, grid
+from support.torchrun_runs import CASES, FIRST_STEP, STOPPED, TINY, first_step, grid
 
 pytestmark = [
     pytest.mark.xdist_group("torchrun"),  # all in one process of the tests: they share what was trained
@@ -55,38 +54,64 @@ def done(tmp_path_factory):
     return folder
 
 
+def moments(folder):
+    """Adam's first moments in a checkpoint."""
+    tensors, _ = read_tensors(folder / "checkpoint.safetensors")
+    return {name: value for name, value in tensors.items() if name.startswith("adam.exp_avg.")}
+
+
+@pytest.mark.parametrize("rows", FIRST_STEP)
 @pytest.mark.parametrize("name", CASES)
-def test_two_processes_give_what_one_gives(done, tmp_path, name):
-    alone = replace(CASES[name](), directory=tmp_path).fit().state_dict()
+def test_the_first_step_has_the_gradient_of_one_process(done, tmp_path, name, rows):
+    first_step(name, rows, tmp_path).fit()
+    alone, shared = moments(tmp_path), moments(done / f"{name}, {rows} rows")
+    scale = max(float(value.abs().max()) for value in alone.values())
+    for key, value in alone.items():
+        other = shared.get(key, torch.zeros_like(value))
+        torch.testing.assert_close(
+            other, value, rtol=1e-4, atol=1e-5 * scale, msg=lambda t, k=key: f"{k}: {t}"
+        )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_predict_what_one_predicts(done, tmp_path, name):
+    alone = replace(CASES[name](), directory=tmp_path).fit()
     shared, _ = read_tensors(done / name / "model" / "model.safetensors")
     other = torch.load(done / name / "other.pt")
-    for key, value in alone.items():
-        assert torch.allclose(shared[key], value, atol=1e-5, rtol=1e-4), key
-        assert torch.equal(shared[key], other[key]), key
+    assert all(torch.equal(shared[key], other[key]) for key in other)  # both processes have the same model
+    inputs, predictions = CASES[name]().validation.inputs, []
+    for weights in (alone.state_dict(), shared):
+        alone.load_state_dict(weights)
+        prediction = alone.predict(inputs)
+        values = prediction.mean if alone.config.likelihood == "laplace" else prediction.probabilities
+        predictions.append(values)
+    expected, found = predictions
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=2e-3)
     for a, b in zip(read_log(done / name / "log.jsonl"), read_log(tmp_path / "log.jsonl"), strict=True):
         assert a.keys() == b.keys()
-        for key in ("epoch", "nll", "kl_g", "kl_a", "loss", "lr", "weight_g", "weight_a"):
-            assert a[key] == pytest.approx(b[key], rel=1e-4, abs=1e-5), key
-        for key, value in a.get("validation", {}).items():
-            assert value == pytest.approx(b["validation"][key], rel=1e-3), key
+        for key in ("epoch", "lr", "weight_g", "weight_a"):
+            assert a[key] == pytest.approx(b[key], rel=1e-6), key
+        for key in ("nll", "kl_g", "kl_a", "loss"):
+            assert a[key] == pytest.approx(b[key], rel=1e-3, abs=1e-4), key
 
 
-def test_what_one_process_cannot_do_is_said_by_all(done):
+def test_an_error_of_one_process_is_raised_in_all(done):
     for rank in (0, 1):
         assert (done / f"error-{rank}.txt").read_text() == "this share cannot be factorised"
 
 
-def test_a_grid_is_trained_by_all_and_tested_by_the_first(done, tmp_path):
-    (results, told), other = (json.loads((done / f"grid-{rank}.json").read_text()) for rank in (0, 1))
-    assert [results, told] == other
+def test_a_benchmark_is_trained_by_all_and_tested_by_the_first(done, tmp_path):
+    (results, failures), other = (json.loads((done / f"grid-{rank}.json").read_text()) for rank in (0, 1))
+    assert [results, failures] == other
     alone = grid(tmp_path)
-    assert told == {failure.job: failure.reason for failure in alone.failures}
-    assert told["broken-mle-0"] == "this share cannot be factorised"
+    assert failures == {failure.job: failure.reason for failure in alone.failures}
+    assert failures["broken-mle-0"] == "this share cannot be factorised"
     assert len(results["records"]) == len(alone.results["records"]) > 0
     for a, b in zip(results["records"], alone.results["records"], strict=True):
         assert a["value"] == pytest.approx(b["value"], rel=1e-3, abs=1e-4), a
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_with_all_processes(tmp_path):
     settings = [word for setting in TINY for word in ("--set", setting)]
     train = ["train", "digits", "--method", "mle", *settings, "--out"]
@@ -94,28 +119,28 @@ def test_the_command_line_trains_with_all_processes(tmp_path):
     assert shared.returncode == 0, shared.stderr
     assert shared.stdout.count("Next: ") == 1
     place = RunFolder.of("digits", tmp_path / "alone", TINY)
-    model = train_stage(place, plan(place.recipe, "mle"), 0, 0).state_dict()
-    folder = tmp_path / "shared" / "trainings" / "kernel-mle-0" / "model"
-    found, _ = read_tensors(folder / "model.safetensors")
-    assert all(torch.allclose(found[name], model[name], atol=1e-5, rtol=1e-4) for name in model)
+    model = train_stage(place, plan(place.recipe, "mle"), 0, 0)
+    shared = Transformer.from_pretrained(tmp_path / "shared" / "trainings" / "kernel-mle-0" / "model")
+    inputs = place.task(0).splits.test.inputs[:20]
+    pair = [each.predict(inputs).probabilities for each in (shared, model)]
+    torch.testing.assert_close(*pair, rtol=0, atol=1e-3)
 
 
-def test_a_process_that_breaks_down_ends_the_other_and_the_run_can_go_on(done, tmp_path):
-    started = time.monotonic()
+@pytest.mark.slow
+def test_a_process_that_dies_ends_the_other_and_the_run_can_be_resumed(done, tmp_path):
     broken = torchrun(SCRIPT, "break down", str(tmp_path))
     assert broken.returncode != 0
     assert "this process is gone" in broken.stderr
-    assert time.monotonic() - started < 60
     assert (tmp_path / "checkpoint.safetensors").exists()
     assert not (tmp_path / "model").exists()
-    assert torchrun(SCRIPT, "go on", str(tmp_path)).returncode == 0
+    assert torchrun(SCRIPT, "resume", str(tmp_path)).returncode == 0
     whole, cut = (
         read_tensors(folder / "model" / "model.safetensors")[0] for folder in (done / STOPPED, tmp_path)
     )
     assert all(torch.equal(whole[key], cut[key]) for key in whole)
 
 
-def test_shares_cover_every_row_once_and_nobody_is_left_without():
+def test_shares_cover_every_row_once_and_none_is_empty():
     for rows in (1, 2, 5, 8):
         for world in (1, 2, 3, 7):
             shares = [share(rows, rank, world) for rank in range(world)]
@@ -131,7 +156,7 @@ def own_rows(x, at, start, stop):
 
 
 @pytest.mark.parametrize(("shape", "rows"), [((6, 2), 0), ((4, 6, 2), 1), ((12, 3), 0), ((3, 2), None)])
-def test_a_shard_hands_out_the_numbers_of_its_rows(shape, rows):
+def test_a_shard_returns_the_numbers_of_its_rows(shape, rows):
     like = torch.zeros(())
     torch.manual_seed(0)
     whole = [normal(shape, like, rows=rows), bernoulli(0.4, shape, like, rows=rows), torch.rand(1)]
@@ -142,10 +167,10 @@ def test_a_shard_hands_out_the_numbers_of_its_rows(shape, rows):
         torch.manual_seed(0)
         with source(Shard(start, stop, 6)):
             assert sharded()
-            found = [normal(size, like, rows=rows), bernoulli(0.4, size, like, rows=rows), torch.rand(1)]
-        for a, b in zip(found[:2], whole[:2], strict=True):
+            drawn = [normal(size, like, rows=rows), bernoulli(0.4, size, like, rows=rows), torch.rand(1)]
+        for a, b in zip(drawn[:2], whole[:2], strict=True):
             assert torch.equal(a, b if rows is None else own_rows(b, rows, start, stop))
-        assert torch.equal(found[2], whole[2])  # all generators have moved on alike
+        assert torch.equal(drawn[2], whole[2])  # all generators advance by the same amount
     assert not sharded()
 
 

@@ -29,7 +29,7 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
     if method == "mcd":
         check_dropout(recipe.model.dropout)
     shared = recipe.model.dropout and not recipe.stage2_for_all  # MC dropout uses MLE's training
-    mle = Stage("mle", point, recipe.optim, also=(mcd,) if shared else ())
+    mle = Stage("mle", point, recipe.optim, extra_selectors=(mcd,) if shared else ())
     sgpa = replace(recipe.sgpa, attention=replace(recipe.sgpa.attention, kernel=recipe.kernel))
     warm = mle if recipe.stage1 == recipe.optim else Stage("warm", point, recipe.stage1)
     sparse = (warm, Stage("sgpa", sgpa, recipe.stage2, dropout=recipe.stage2_dropout))

@@ -70,12 +70,11 @@ def _trainer(
     task = run_folder.task(seed)
     steps = -(-len(task.splits.train) // stage.optim.batch_size)
 
-    def on_epoch(line: dict[str, Any]) -> None:
-        speed = {"step_seconds": line["seconds"] / steps}
-        on_progress(name, 100 * line["epoch"], 100 * epochs, in_words(line | speed, epochs))
-
-    def on_step(line: dict[str, Any]) -> None:
-        done = line["epoch"] - 1 + line["step"] / line["steps"]
+    def on_line(line: dict[str, Any]) -> None:
+        if "step" in line:
+            done = line["epoch"] - 1 + line["step"] / line["steps"]
+        else:
+            done, line = line["epoch"], line | {"step_seconds": line["seconds"] / steps}
         on_progress(name, round(100 * done), 100 * epochs, in_words(line, epochs))
 
     on_progress(name, 0, 100 * epochs, "starting")
@@ -87,9 +86,8 @@ def _trainer(
         validation=task.splits.validation,
         seed=seed,
         directory=run_folder.training(plan, stage, seed),
-        warm=None if init_from is None else dict(init_from),
-        also=stage.also,
+        init_from=init_from,
+        extra_selectors=stage.extra_selectors,
         device=run_folder.device,
-        report=on_epoch,
-        tick=on_step,
+        on_progress=on_line,
     )

@@ -1,1 +1,1 @@
-"""Ways to make a training step: plain, CUDA graph, compiled, distributed."""
+"""Ways to make a training step: plain, captured as a CUDA graph, compiled, distributed."""

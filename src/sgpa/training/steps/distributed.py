@@ -16,19 +16,21 @@ from sgpa.gp.objective import Progress
 from sgpa.methods import Method
 from sgpa.models import Transformer
 from sgpa.training import process_group
-from sgpa.training.optim import OptimConfig
-from sgpa.training.steps.plain import LossModule, Member, PlainStep, StepInfo, without_trace
+from sgpa.training.steps.base import LossModule, RunState, without_trace
 
 
-class DataParallel(PlainStep):
-    """A step whose rows are shared out over processes; gradients travel during the backward pass."""
+class SharedPass:
+    """The loss of a batch whose rows are split over processes; gradients travel during the backward pass.
 
-    def __init__(self, member: Member, method: Method, optim: OptimConfig) -> None:
-        super().__init__(member, method, optim)
+    A `PlainStep` with this forward pass trains one model with all processes.
+    """
+
+    def __init__(self, state: RunState, method: Method) -> None:
+        self.state, self.method = state, method
         self.rank, self.world = process_group.rank(), process_group.world()
-        self.shares: DistributedDataParallel | None = None
+        self.connected: DistributedDataParallel | None = None
 
-    def loss(self, batch: Batch, moment: StepInfo) -> tuple[Loss, Tensor]:
+    def __call__(self, batch: Batch, progress: Progress) -> tuple[Loss, Tensor]:
         """The loss of the whole batch, and this process's part of it.
 
         Averaged over processes, Σ_r (n_r / B) (nll_r + w_a KL_a,r) + w_g KL_g: the mean of a share counts by
@@ -36,43 +38,41 @@ class DataParallel(PlainStep):
         """
         shard, rows = share(len(batch), self.rank, self.world)
         part = rows / len(batch)
-        mine = cut(self.member.model, batch, shard)
-        if self.shares is None:
-            self.shares = self._connect(cut(self.member.model, batch, Shard(0, 1, 1)), moment.progress)
-        error = None
-        parts, weights = torch.zeros(3, device=batch.targets.device), (0.0, 0.0)
+        mine = cut(self.state.model, batch, shard)
+        if self.connected is None:
+            self.connected = self._connect(cut(self.state.model, batch, Shard(0, 1, 1)), progress)
+        zero, error = torch.zeros((), device=batch.targets.device), None
+        loss = Loss(zero, zero, zero)
         try:
             with source(shard):
-                parts = self.shares(mine, moment.progress)[:3]  # nll, kl_g, kl_a
-            weights = self.shares.module.weights
+                loss = self.connected(mine, progress)
         except SgpaError as failed:
-            error = failed  # told below, so that nobody waits for this process's gradients
-        nll, kl_g, kl_a = parts
-        scaled = torch.stack([part * nll, kl_g / self.world, part * kl_a]).detach()
-        whole = process_group.summed(scaled, error)
-        weight_g, weight_a = weights
-        objective = self.world * part * (nll + weight_a * kl_a) + weight_g * kl_g
-        return Loss(whole[0], whole[1], whole[2], weight_g, weight_a), objective
+            error = failed  # reported below, so that no process waits for this one's gradients
+        scaled = torch.stack([part * loss.nll, loss.kl_g / self.world, part * loss.kl_a]).detach()
+        nll, kl_g, kl_a = process_group.summed(scaled, error)
+        objective = self.world * part * (loss.nll + loss.weight_a * loss.kl_a) + loss.weight_g * loss.kl_g
+        return Loss(nll, kl_g, kl_a, loss.weight_g, loss.weight_a), objective
 
     def close(self) -> None:
         """Stop exchanging gradients: the model is an ordinary one again."""
-        self.shares = None
+        self.connected = None
 
     def _connect(self, example: Batch, progress: Progress) -> DistributedDataParallel:
         """Exchange gradients from now on; a pass over an example shows whether some parameters get none."""
-        model = self.member.model
+        model = self.state.model
         module = LossModule(self.method, model)
         leaves = [p for p in model.parameters() if p.requires_grad]
         with without_trace(model):
-            found = torch.autograd.grad(module(example, progress).sum(), leaves, allow_unused=True)
-        unused = any(gradient is None for gradient in found)
+            loss = module(example, progress)
+            gradients = torch.autograd.grad(loss.parts.sum(), leaves, allow_unused=True)
+        unused = any(gradient is None for gradient in gradients)
         return DistributedDataParallel(module, find_unused_parameters=unused)
 
 
 def share(rows: int, rank: int, world: int) -> tuple[Shard, int]:
     """The rows of a batch that belong to a process, and how many they are.
 
-    Where there are fewer rows than processes, one without any takes a row that counts nothing.
+    Where there are fewer rows than processes, a process without any takes a row that counts nothing.
     """
     start, stop = rows * rank // world, rows * (rank + 1) // world
     first = min(start, rows - 1)
