@@ -162,6 +162,7 @@ def _train_user_data(
     check_device(device)
     out = out or Path("runs") / recipe.name
     run_folder = RunFolder.of(recipe, out, settings, device=device)
+    run_folder.check()
     with console.status("reading the data"):
         splits = run_folder.task(seed).splits
     with ProgressBars() as bars:

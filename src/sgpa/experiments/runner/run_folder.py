@@ -49,14 +49,20 @@ class RunFolder:
 
     def claim(self) -> None:
         """Write the recipe into the folder, or check that the folder was made with the same one."""
+        self.check()
+        if not (self.directory / FILE).exists():
+            values = to_plain(self.recipe)
+            saved = {"recipe": self.recipe.name, "set": list(self.settings), "values": values}
+            write_json(self.directory / FILE, saved)
+
+    def check(self) -> None:
+        """Raise if the folder holds a run that was made with another recipe, or without one."""
         file = self.directory / FILE
-        values = to_plain(self.recipe)
         if not file.exists():
             if (self.directory / "run.json").exists():
                 raise CheckpointError(
                     f"{self.directory} holds a run without recipe.json; choose another folder"
                 )
-            write_json(file, {"recipe": self.recipe.name, "set": list(self.settings), "values": values})
             return
         saved, _ = _read(file)
         if saved.name != self.recipe.name:
@@ -64,7 +70,7 @@ class RunFolder:
                 f"{self.directory} holds runs of recipe {saved.name}, not of {self.recipe.name}; "
                 "choose another folder"
             )
-        if differing := [d for d in differences(to_plain(saved), values) if d[0] not in FREE]:
+        if differing := [d for d in differences(to_plain(saved), to_plain(self.recipe)) if d[0] not in FREE]:
             shown = "; ".join(f"{path} is {old} there and {new} now" for path, old, new in differing[:3])
             raise CheckpointError(f"{self.directory}: {shown}; choose another folder, or the same settings")
 
@@ -93,7 +99,7 @@ class RunFolder:
         ]
 
     def task(self, seed: int) -> Task:
-        """The recipe's data for a seed; the last two that were read are kept."""
+        """The recipe's data for a seed."""
         return load_task(self.recipe.task, seed, self.data_dir)
 
     def model(self, task: Task) -> ModelConfig:
@@ -122,4 +128,5 @@ def _read(file: Path) -> tuple[Recipe, tuple[str, ...]]:
 
 @lru_cache(maxsize=2)
 def load_task(task: TaskConfig, seed: int, data_dir: Path | None) -> Task:
+    """The data of a task; the last two that were read are kept in memory."""
     return task.load(seed, data_dir)

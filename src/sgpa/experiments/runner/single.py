@@ -29,7 +29,8 @@ def run_cells(
     does the rest.
     """
     process_group.begin(run_folder.device)
-    run_folder.task(seed)  # data that cannot be read leave no folder behind
+    run_folder.check()
+    run_folder.task(seed)  # if the data cannot be read, no folder is made
     with _claimed(run_folder):
         for plan in plans:
             models = train(run_folder, plan, seed, on_progress)
