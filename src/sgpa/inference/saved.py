@@ -28,7 +28,7 @@ EXPORTED = ("method", "attention", "seed")  # entries of run.json that an export
 
 @dataclass(frozen=True)
 class Member:
-    """One trained model of a predictor: its folder, and the file of what calibration found."""
+    """One trained model of a predictor: its folder, and the file of its calibration."""
 
     model: Path
     calibrated: Path | None = None

@@ -41,7 +41,7 @@ class ZincConfig:
     def load(self, seed: int, data_dir: Path | None = None) -> Task:
         """The same split for every seed."""
         del seed
-        found = zinc(data_dir=data_dir, identifiers=self.identifiers, width=self.width)
+        data = zinc(data_dir=data_dir, identifiers=self.identifiers, width=self.width)
 
         def complements() -> Outside:
             graphs = zinc_complement(
@@ -49,12 +49,12 @@ class ZincConfig:
             )
             return Outside(graphs)
 
-        names = found.vocabulary
+        names = data.vocabulary
         reader = MoleculeReader(
             atoms=names.atoms, bonds=names.bonds, identifiers=self.identifiers, width=self.width
         )
         outside = {"zinc-ood": complements}
-        return Task(found.splits, found.sizes, reader=reader, outside=outside, note=found.note)
+        return Task(data.splits, data.sizes, reader=reader, outside=outside, note=data.note)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,9 +29,9 @@ class ImdbConfig:
 
     def load(self, seed: int, data_dir: Path | None = None) -> Task:
         """35,000 / 5,000 / 10,000 reviews."""
-        found = imdb(seed, data_dir=data_dir, vocabulary=self.vocabulary, max_tokens=self.max_tokens)
-        reader = TextReader(tokenizer=found.tokenizer, max_tokens=self.max_tokens)
-        return Task(found.splits, found.embedding, class_names=found.class_names, reader=reader)
+        reviews = imdb(seed, data_dir=data_dir, vocabulary=self.vocabulary, max_tokens=self.max_tokens)
+        reader = TextReader(tokenizer=reviews.tokenizer, max_tokens=self.max_tokens)
+        return Task(reviews.splits, reviews.embedding, class_names=reviews.class_names, reader=reader)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,21 +62,21 @@ class ColaConfig:
 
     def load(self, seed: int, data_dir: Path | None = None) -> Task:
         """7,262 sentences for training, 1,816 of the same sources and 516 of other sources for testing."""
-        found = cola(seed, holdout=self.holdout, tokens=self.tokens, data_dir=data_dir)
+        corpus = cola(seed, holdout=self.holdout, tokens=self.tokens, data_dir=data_dir)
         model = self._model()
-        features: Features | None = None if model is None else kept_features(model, found.sentences)
-        splits, names = found.splits(features), found.class_names
-        shifts = {"cola-ood": lambda: found.dataset(found.ood, features)}
+        features: Features | None = None if model is None else kept_features(model, corpus.sentences)
+        splits, names = corpus.splits(features), corpus.class_names
+        shifts = {"cola-ood": lambda: corpus.dataset(corpus.ood, features)}
         reader = WordReader(
-            words=found.vocabulary.words,
-            max_words=found.embedding["max_tokens"],
+            words=corpus.vocabulary.words,
+            max_words=corpus.embedding["max_tokens"],
             tokens=self.tokens,
             language_model=None if model is None else str(self._folder().resolve()),
         )
         common = Task(splits, class_names=names, reader=reader, shifts=shifts)
         if model is None:
-            return replace(common, embedding=TokenConfig(**found.embedding))
-        sizes = found.embedding | {"features": model.width, "layers": model.layers}
+            return replace(common, embedding=TokenConfig(**corpus.embedding))
+        sizes = corpus.embedding | {"features": model.width, "layers": model.layers}
         return replace(common, sizes=sizes)
 
     def _folder(self) -> Path:
