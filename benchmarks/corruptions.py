@@ -1,8 +1,8 @@
-"""How long the 95 corrupted sets take on this machine, and what they look like.
+"""Time the 95 corrupted sets on this machine, or draw examples of them.
 
 Usage: python -m benchmarks.corruptions [N]                 times N images of each set (default 400)
        python -m benchmarks.corruptions sheet FILE.png      draws all of them for one test image of CIFAR-10
-CIFAR-10 is looked for in $SGPA_DATA; without it, timing uses noise.
+CIFAR-10 is read from $SGPA_DATA; without it, timing uses random images.
 """
 
 import io

@@ -1,7 +1,7 @@
-"""What uncertainty costs on this CPU: a training step and a prediction of the paper's CIFAR-10 model.
+"""Time a training step and a prediction of the paper's CIFAR-10 model on the CPU, by method.
 
 Usage: python -m benchmarks.cpu [--model cifar10] [--repeats 5] [--threads 2] [--out FOLDER]
-Prints a table; with a folder the numbers also go into its speed.json, for benchmarks.speed.page.
+Prints a table. With --out the numbers are also written to speed.json there, for benchmarks.speed.page.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from benchmarks.naive_sgpa import NAME, obvious
+from benchmarks.naive_sgpa import NAME, naive_jobs
 from benchmarks.speed.record import Record, Row
 from sgpa.cli.time import as_table
 from sgpa.core.inputs import Batch, tensors_of
@@ -32,14 +32,14 @@ from sgpa.methods import Sgpa
 
 
 def sparse(recipe: Recipe) -> Sgpa:
-    """The SGPA of a recipe."""
+    """The SGPA method of a recipe."""
     method = plan(recipe, "sgpa").stages[-1].method
     assert isinstance(method, Sgpa)
     return method
 
 
 def contender(recipe: Recipe, method: Sgpa, rows: int, predicted: int, device: str = "cpu") -> Contender:
-    """SGPA written the obvious way, on random images."""
+    """The naive SGPA on random images."""
 
     @contextmanager
     def make() -> Iterator[Jobs]:
@@ -47,7 +47,7 @@ def contender(recipe: Recipe, method: Sgpa, rows: int, predicted: int, device: s
         batch = random_images(recipe.model, max(rows, predicted)).to(device)
         (x,), y = tensors_of(batch.inputs), batch.targets
         model = method.build(recipe.model).to(device)
-        with obvious(method, model, Batch(x[:rows], y[:rows]), x[:predicted]) as jobs:
+        with naive_jobs(method, model, Batch(x[:rows], y[:rows]), x[:predicted]) as jobs:
             yield jobs
 
     return make
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     method = sparse(recipe)
     plain = contender(recipe, method, BATCH, PREDICTED)
     costs = measure(args.model, args.repeats, {NAME: plain})
-    Console(width=100).print(as_table(costs, args.model, {"/ MLE": BASE, "/ obvious": NAME}))
+    Console(width=100).print(as_table(costs, args.model, {"/ MLE": BASE, "/ naive": NAME}))
     if args.out is not None:
         record, M = Record(args.out), method.attention.num_global
         tokens = recipe.model.embedding.max_tokens

@@ -1,11 +1,11 @@
-"""What uncertainty costs on one GPU: by method, by length of the sequences and by number of global keys.
+"""Time training steps and predictions on one GPU: by method, sequence length and number of global keys.
 
 Usage: python -m benchmarks.gpu [--out runs/speed] [--parts model,tokens,inducing] [--tokens 64,512]
        [--inducing 8,16] [--processes 8] [--patience 400] [--device cuda] [--quick]
-Every contender is compiled in a process of its own, several at once; once all are ready they are timed one
-at a time, in three rounds. A number is the median of the rounds' medians. All of it goes into speed.json of
-the folder after every round, where the numbers of other commands stay. `python -m benchmarks.speed.page
-FOLDER/speed.json` makes the page. `--quick` has tiny sizes, to try the benchmark itself.
+Every job is compiled in its own process, several at once. When all are ready they are timed one at a time, in
+three rounds. A number is the median of the rounds' medians. Results are merged into speed.json of the folder
+after every round. `python -m benchmarks.speed.page FOLDER/speed.json` writes the page. `--quick` uses tiny
+sizes, to try the benchmark itself.
 """
 
 import argparse
@@ -28,7 +28,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class Wanted:
-    """A row of the record, and the tasks whose numbers it shows."""
+    """A row of speed.json, and the tasks that fill it."""
 
     row: Row
     step: Task
@@ -36,7 +36,7 @@ class Wanted:
 
 
 def by_method(sizes: Sizes, device: str) -> Iterator[Wanted]:
-    """All methods at the sizes of the recipe. MC dropout trains as MLE does: that step is timed once."""
+    """All methods at the sizes of the recipe. MC dropout trains like MLE; that step is timed once."""
     recipe = find(sizes.recipe)
     M, T = sparse(recipe).attention.num_global, recipe.model.embedding.max_tokens
     row = Row(part="model", name="", tokens=T, num_global=M, batch=sizes.rows, predicted=sizes.predicted)
@@ -47,7 +47,7 @@ def by_method(sizes: Sizes, device: str) -> Iterator[Wanted]:
 
 
 def by_length(sizes: Sizes, device: str) -> Iterator[Wanted]:
-    """Longer and longer sequences, fewer and fewer of them."""
+    """Longer sequences with a constant number of tokens per step."""
     for T in sizes.lengths:
         row = Row(
             part="tokens", name="", tokens=T, num_global=sizes.sequence_keys, batch=sizes.total // T or 1
@@ -57,7 +57,7 @@ def by_length(sizes: Sizes, device: str) -> Iterator[Wanted]:
 
 
 def by_global_keys(sizes: Sizes, device: str) -> Iterator[Wanted]:
-    """SGPA with more and more global inducing points, beside the model that has none."""
+    """SGPA with different numbers of global inducing points, and MLE with none."""
     T = find(sizes.recipe).model.embedding.max_tokens
     for M in sizes.keys:
         row = Row(part="inducing", name="", tokens=T, num_global=M, batch=sizes.rows)
@@ -79,61 +79,63 @@ def measure(wanted: Sequence[Wanted], record: Record, processes: int, patience: 
     longest_first = sorted(tasks, key=lambda task: (task.name == NAME, task.name != SGPA))
     started = time.monotonic()
 
-    def tell(worker: Worker) -> None:
+    def report(worker: Worker) -> None:
         print(f"{time.monotonic() - started:4.0f} s  {worker.task}: {worker.error or 'ready'}", flush=True)
 
-    workers = prepare(longest_first, make, processes, patience, tell)
+    workers = prepare(longest_first, make, processes, patience, report)
     try:
-        found = {worker.task: worker for worker in workers}
+        by_task = {worker.task: worker for worker in workers}
         for _ in rounds(workers, ROUNDS):
             for w in wanted:
-                record.add(filled(w, found))
+                record.add(filled(w, by_task))
     finally:
         for worker in workers:
             worker.stop()
 
 
-def filled(wanted: Wanted, found: Mapping[Task, Worker]) -> Row:
-    """The row with what is known by now."""
-    step = found[wanted.step]
-    predict = None if wanted.predict is None else found[wanted.predict]
+def filled(wanted: Wanted, by_task: Mapping[Task, Worker]) -> Row:
+    """The row with the results so far."""
+    step = by_task[wanted.step]
+    predict = None if wanted.predict is None else by_task[wanted.predict]
     return replace(
         wanted.row,
-        step=middle(step),
+        step=median_time(step),
         peak=step.peak,
-        predict=None if predict is None else middle(predict),
+        predict=None if predict is None else median_time(predict),
         error=step.error or (None if predict is None else predict.error),
     )
 
 
-def middle(worker: Worker) -> float | None:
-    """Seconds, if there was a turn."""
+def median_time(worker: Worker) -> float | None:
+    """Median seconds; None before the first run."""
     return statistics.median(worker.times) if worker.times else None
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Whole numbers with commas between them."""
+    """Comma-separated integers."""
     return tuple(int(word) for word in text.split(","))
 
 
 def parts(text: str) -> list[str]:
-    """Names of parts with commas between them."""
-    found = text.split(",")
-    if unknown := set(found) - set(PARTS):
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown)} is none of {', '.join(PARTS)}")
-    return found
+    """Comma-separated names of parts."""
+    names = text.split(",")
+    if unknown := set(names) - set(PARTS):
+        raise argparse.ArgumentTypeError(f"unknown part {', '.join(unknown)}; use {', '.join(PARTS)}")
+    return names
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure what was asked for."""
+    """Run the parts that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/speed"))
     parser.add_argument("--parts", type=parts, default=list(PARTS), help="of model, tokens and inducing")
     parser.add_argument("--tokens", type=numbers, help="lengths of the sequences")
     parser.add_argument("--inducing", type=numbers, help="numbers of global keys")
-    parser.add_argument("--processes", type=int, default=8, help="that compile at once; 0: all in this one")
     parser.add_argument(
-        "--patience", type=float, default=400.0, help="seconds until what is not ready is left"
+        "--processes", type=int, default=8, help="processes that compile at once; 0: use this one"
+    )
+    parser.add_argument(
+        "--patience", type=float, default=400.0, help="seconds until a job that is not ready counts as failed"
     )
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--quick", action="store_true")
@@ -145,8 +147,8 @@ def main(arguments: list[str] | None = None) -> None:
     measure(wanted, record, args.processes, args.patience)
     for w in wanted:
         row = record.rows[w.row.key]
-        told = row.error or f"step {1e3 * (row.step or 0):.2f} ms"
-        print(f"{row.part}, T={row.tokens}, M={row.num_global}, {row.name}: {told}")
+        result = row.error or f"step {1e3 * (row.step or 0):.2f} ms"
+        print(f"{row.part}, T={row.tokens}, M={row.num_global}, {row.name}: {result}")
     print(f"written to {record.path} after {time.monotonic() - started:.0f} s")
 
 

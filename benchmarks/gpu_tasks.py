@@ -1,4 +1,4 @@
-"""What `benchmarks.gpu` times: a training step or a prediction of one contender at one size."""
+"""The jobs that `benchmarks.gpu` times: a training step or a prediction of one method at one size."""
 
 import gc
 import logging
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.cpu import contender, sparse
-from benchmarks.naive_sgpa import NAME, obvious
-from benchmarks.round_robin import CalibratedMethod
+from benchmarks.naive_sgpa import NAME, naive_jobs
+from benchmarks.round_robin import ReadyJob
 from sgpa.core.inputs import Batch
 from sgpa.experiments.recipes import Recipe, find
 from sgpa.experiments.timing import BASE, SGPA, SOFTMAX, Job, recipe_prediction, recipe_step, training_step
@@ -21,26 +21,26 @@ from sgpa.methods import Method, Mle, Sgpa
 from sgpa.models import DotProductConfig, ModelConfig, PatchConfig, SgpaConfig, Transformer
 from sgpa.training.optim import OptimConfig
 
-FEATURES = 48  # numbers a token of a synthetic sequence brings
+FEATURES = 48  # features of a token of a synthetic sequence
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How large everything is, and how long a job is repeated."""
+    """Sizes of models and batches, and how often a job is repeated."""
 
     recipe: str = "cifar10"
     rows: int = 100  # of a step of the recipe's model
     predicted: int = 200
     lengths: tuple[int, ...] = (64, 512, 2048, 8192)
-    whole: int = 2048  # tokens up to which matrices of all pairs of them fit
-    total: int = 16_384  # tokens of a step, whatever the length of the sequences
+    whole: int = 2048  # the longest sequence for which the naive T x T matrices fit in memory
+    total: int = 16_384  # tokens of a step, for every sequence length
     width: int = 256
     heads: int = 8
     depth: int = 2
-    sequence_keys: int = 32  # global keys where the sequences get longer
+    sequence_keys: int = 32  # global keys in the sweep over sequence lengths
     keys: tuple[int, ...] = (8, 16, 32, 64)
-    warm_up: int = 6  # the trainer records its step after a few plain ones
-    fewest: int = 5  # repetitions of a turn
+    warm_up: int = 6  # the trainer captures its step after a few plain ones
+    fewest: int = 5  # repetitions of a timed run
     most: int = 50
     seconds: float = 0.4
 
@@ -64,14 +64,14 @@ QUICK = Sizes(
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One thing to time; tasks that are equal are timed once."""
+    """One job to time; equal tasks are timed once."""
 
     name: str  # of the contender
     sizes: Sizes
     device: str
-    predicts: bool = False  # or makes a training step
-    keys: int = 0  # global keys, where the contender has any
-    tokens: int = 0  # of synthetic sequences; 0 is the recipe's model
+    predicts: bool = False  # time a prediction, not a training step
+    keys: int = 0  # global keys, for SGPA
+    tokens: int = 0  # of synthetic sequences; 0 for the recipe's model
 
     def __str__(self) -> str:
         sizes = [f"T={self.tokens}"] * bool(self.tokens) + [f"M={self.keys}"] * bool(self.keys)
@@ -79,37 +79,37 @@ class Task:
 
 
 @contextmanager
-def make(task: Task) -> Iterator[CalibratedMethod]:
-    """Compile, warm up and, of a training step, look at the memory it holds.
+def make(task: Task) -> Iterator[ReadyJob]:
+    """Compile, warm up and, for a training step, measure its memory.
 
-    A step or prediction that could not be compiled or recorded takes a slower way and warns: no number then.
+    Raises RuntimeError if the library warned, for example that a step could not be compiled.
     """
-    with warnings() as heard, (on_sequences if task.tokens else on_images)(task) as job:
+    with library_warnings() as messages, (on_sequences if task.tokens else on_images)(task) as job:
         for _ in range(task.sizes.warm_up):
             once(job, task.device)
-        if heard:
-            raise RuntimeError(heard[0])
-        peak = None if task.predicts else held(job, task.device)
-        yield CalibratedMethod(lambda: median(job, task), peak)
+        if messages:
+            raise RuntimeError(messages[0])
+        peak = None if task.predicts else reserved_memory(job, task.device)
+        yield ReadyJob(lambda: median(job, task), peak)
 
 
 @contextmanager
-def warnings() -> Iterator[list[str]]:
-    """What the library warns of inside the block."""
-    heard: list[str] = []
+def library_warnings() -> Iterator[list[str]]:
+    """The messages of warnings that the library logs inside the block."""
+    messages: list[str] = []
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("sgpa")
     logger.addHandler(handler)
     try:
-        yield heard
+        yield messages
     finally:
         logger.removeHandler(handler)
 
 
 @contextmanager
 def on_images(task: Task) -> Iterator[Job]:
-    """The recipe's model."""
+    """A job on the recipe's model."""
     s, recipe = task.sizes, recipe_with(task.sizes.recipe, task.keys)
     if task.name == NAME:
         with contender(recipe, sparse(recipe), s.rows, s.predicted, task.device)() as jobs:
@@ -122,7 +122,7 @@ def on_images(task: Task) -> Iterator[Job]:
 
 
 def recipe_with(name: str, keys: int) -> Recipe:
-    """A recipe with another number of global keys; 0 leaves it as it is."""
+    """The recipe with `keys` global keys; 0 leaves it unchanged."""
     recipe = find(name)
     given = replace(recipe.sgpa, attention=replace(recipe.sgpa.attention, num_global=keys or 1))
     return replace(recipe, sgpa=given) if keys else recipe
@@ -143,7 +143,7 @@ class Sequences(nn.Module):
 
 @contextmanager
 def on_sequences(task: Task) -> Iterator[Job]:
-    """Training steps of a model that reads random sequences: for the trainer images, all of one length."""
+    """Training steps on random sequences of one length. The trainer treats them as images."""
     s, T, device = task.sizes, task.tokens, task.device
     sgpa = Sgpa(attention=SgpaConfig(num_global=s.sequence_keys))
     methods: dict[str, Method] = {
@@ -151,20 +151,20 @@ def on_sequences(task: Task) -> Iterator[Job]:
     }  # fmt: skip
     method = methods[task.name]
     torch.manual_seed(0)
-    model = reading_sequences(method, T, s).to(device)
+    model = sequence_model(method, T, s).to(device)
     rows = max(1, s.total // T)
     inputs = torch.randn(rows, T, FEATURES, device=device)
     batch = Batch(inputs, torch.randint(0, 10, (rows,), device=device))
     if task.name == NAME:
-        with obvious(sgpa, model, batch, inputs) as jobs:
+        with naive_jobs(sgpa, model, batch, inputs) as jobs:
             yield jobs.step
     else:
         with training_step(method, model, OptimConfig(), batch) as step:
             yield step
 
 
-def reading_sequences(method: Method, tokens: int, sizes: Sizes) -> Transformer:
-    """A model with an embedding of its own."""
+def sequence_model(method: Method, tokens: int, sizes: Sizes) -> Transformer:
+    """A model whose embedding reads vectors instead of images."""
     images = PatchConfig(image_size=32, patch_size=4)
     config = ModelConfig(embedding=images, depth=sizes.depth, heads=sizes.heads, width=sizes.width)
     model = method.build(config)
@@ -172,14 +172,13 @@ def reading_sequences(method: Method, tokens: int, sizes: Sizes) -> Transformer:
     return model
 
 
-def held(job: Job, device: str) -> int | None:
-    """Bytes of the GPU that the process holds while steps are made; None where there is no GPU.
+def reserved_memory(job: Job, device: str) -> int | None:
+    """Peak bytes of GPU memory that the process reserves while steps run; None without a GPU.
 
-    It is what PyTorch's allocator has reserved at most, after what compilation and recording had left behind
-    was given back. A recorded step keeps its intermediate results in a pool of its own, which is reserved but
-    not counted as allocated while the step is replayed; a plain step allocates them anew. Both are counted
-    here in whole segments of the allocator, with the room between tensors and the workspaces of libraries.
-    The CUDA context is not counted, nor what is needed once, for compiling.
+    The cache is emptied first, so that memory used only for compilation and capture does not count. Reserved
+    memory is measured because a captured step keeps its intermediate results in a private pool, which is
+    reserved but not counted as allocated during a replay. It includes whole segments of the allocator and
+    workspaces of libraries, and excludes the CUDA context.
     """
     if not device.startswith("cuda"):
         return None
@@ -193,9 +192,9 @@ def held(job: Job, device: str) -> int | None:
 
 
 def median(job: Job, task: Task) -> float:
-    """Median seconds, of as many repetitions as fit."""
+    """Median seconds of as many repetitions as fit into the time."""
     s = task.sizes
-    for _ in range(3):  # what follows another process's turn does not count
+    for _ in range(3):  # the first runs after another process are slower
         once(job, task.device)
     taken: list[float] = []
     while len(taken) < s.fewest or (len(taken) < s.most and sum(taken) < s.seconds):
@@ -204,7 +203,7 @@ def median(job: Job, task: Task) -> float:
 
 
 def once(job: Job, device: str) -> float:
-    """Seconds until the device has done it."""
+    """Seconds of one run, with synchronisation."""
     started = time.perf_counter()
     job()
     if device.startswith("cuda"):

@@ -1,9 +1,9 @@
-"""SGPA as a reader of the paper would write it down first: whole matrices, layer by layer, plain PyTorch.
+"""A direct implementation of the paper's equations in plain PyTorch, as a baseline for speed.
 
-The Gram matrix is formed, the Cholesky factor is copied for every sequence and solved against, the variance
-is a product with one entry per sequence, head, value dimension, token and global key, and every layer sees
-to its own global inducing points. It computes the numbers of `sgpa.OrthogonalSgpa` (tests/test_bench.py)
-and is what the benchmarks compare its speed with.
+The T x T Gram matrix is formed. The Cholesky factor is expanded over sequences and used in a triangular
+solve. The variance goes through a tensor with one entry per sequence, head, value dimension, token and global
+key. Every layer computes its own global state. The results equal those of `sgpa.OrthogonalSgpa`
+(`tests/benchmarks/test_timing.py`).
 """
 
 import copy
@@ -21,7 +21,7 @@ from sgpa.gp.objective import Progress
 from sgpa.methods import Sgpa
 from sgpa.models import ModelConfig, SgpaConfig, Transformer
 
-NAME = "SGPA, obvious"
+NAME = "SGPA, naive"
 SAMPLES = 10
 
 
@@ -34,7 +34,7 @@ class Mlp(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, drops: bool = True) -> Tensor:
-        """[..., E] -> [..., E]; inducing points go through without dropout."""
+        """[..., E] -> [..., E]; inducing points pass without dropout."""
         drop = self.dropout if drops else nn.Identity()
         return x + drop(self.down(drop(functional.gelu(self.up(self.norm(x))))))
 
@@ -95,7 +95,7 @@ class Layer(nn.Module):
     def __init__(self, config: ModelConfig, attention: SgpaConfig, mlp: Mlp | None) -> None:
         super().__init__()
         self.mlp, self.norm = mlp, nn.LayerNorm(config.width)
-        cells = config.embedding.max_tokens if attention.kernel.reach else 0
+        cells = config.embedding.max_tokens if attention.kernel.locality else 0
         self.attention = Attention(config.width, config.heads, attention.num_global, config.dropout, cells)
 
     def forward(self, f: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -107,7 +107,7 @@ class Layer(nn.Module):
         return h + value, kl_g, kl_a
 
 
-class Obvious(nn.Module):
+class NaiveSgpa(nn.Module):
     """A classifier with the sizes, the embedding and the weights of an SGPA `Transformer`."""
 
     def __init__(self, model: Transformer) -> None:
@@ -151,10 +151,10 @@ class Obvious(nn.Module):
 
 
 @contextmanager
-def obvious(method: Sgpa, model: Transformer, batch: Batch, inputs: Tensor) -> Iterator[Jobs]:
-    """A plain training loop, and a prediction of `inputs`."""
+def naive_jobs(method: Sgpa, model: Transformer, batch: Batch, inputs: Tensor) -> Iterator[Jobs]:
+    """A plain training step on `batch`, and a prediction for `inputs`."""
     method.initialise(model, batch)
-    plain = Obvious(model)
+    plain = NaiveSgpa(model)
     optimiser = torch.optim.Adam(plain.parameters(), lr=5e-4)
 
     def step() -> None:

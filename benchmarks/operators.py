@@ -1,9 +1,9 @@
-"""The fused operators against their plain versions: error against float64, and time, in one run.
+"""Compare the fused operators with their plain versions: error against float64, and time.
 
 Usage: python -m benchmarks.operators [--device cuda] [--quick]
-Errors are relative to the largest entry: first of the results, then of the gradients. Times are of kernels,
-as in a recorded step: nothing is launched from Python. On a CPU, with TRITON_INTERPRET=1 in the environment,
-there are errors only; `--quick` has sizes for that.
+Errors are relative to the largest entry: first of the results, then of the gradients. Times are of CUDA
+graphs, without launches from Python. On a CPU, with TRITON_INTERPRET=1 in the environment, only errors are
+printed; `--quick` uses small sizes.
 """
 
 import argparse
@@ -33,7 +33,7 @@ Function = Callable[..., Sequence[Tensor]]
 
 @dataclass(frozen=True)
 class Case:
-    """An operator, its plain version, and numbers to try both on."""
+    """An operator, its plain version, and inputs."""
 
     name: str
     plain: Function
@@ -62,7 +62,7 @@ def plain_mean(xv: Tensor, k_g: Tensor, L_inv: Tensor, w_g: Tensor, log_variance
 
 
 def plain_inducing(k_g: Tensor, log_variance: Tensor, raw: Tensor, v_g: Tensor) -> Sequence[Tensor]:
-    """The state of the global keys, S and the global KL, in float64 by torch's own."""
+    """The state of the global keys, S and the global KL, in float64 with torch's own functions."""
     k, lv, raw, v = (y.double() for y in (k_g, log_variance, raw, v_g))
     K = gram(k, k, lv)
     L = torch.linalg.cholesky_ex(K + torch.diag_embed(JITTERS[0] * K.diagonal(dim1=-2, dim2=-1))).L
@@ -72,7 +72,7 @@ def plain_inducing(k_g: Tensor, log_variance: Tensor, raw: Tensor, v_g: Tensor) 
 
 
 def cases(B: int, H: int, T: int, M: int, D: int, device: str) -> Iterator[Case]:
-    """All operators on random numbers."""
+    """All operators with random inputs."""
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
@@ -99,7 +99,7 @@ def cases(B: int, H: int, T: int, M: int, D: int, device: str) -> Iterator[Case]
 
     def inducing(k_g: Tensor, log_variance: Tensor, raw: Tensor, v_g: Tensor) -> Sequence[Tensor]:
         state, S, kl = fused_inducing(k_g, log_variance, raw, v_g, JITTERS[0], True)
-        return state[..., : M + 2 * D + 1], S, kl  # without what fills a row up
+        return state[..., : M + 2 * D + 1], S, kl  # without the padding of a row
 
     yield Case("attend", plain_attend, lambda *a: (fused_attend(*a, rbf=True),), (xv, log_variance))
     yield Case("mean", plain_mean, mean, (xv, k_g, L_inv, w_g, log_variance))
@@ -108,7 +108,7 @@ def cases(B: int, H: int, T: int, M: int, D: int, device: str) -> Iterator[Case]
 
 
 def passes(function: Function, given: Sequence[Tensor], weights: Sequence[Tensor] | None) -> list[Tensor]:
-    """Results and, of their weighted sum, gradients."""
+    """The results and, with weights, the gradients of their weighted sum."""
     leaves = [x.detach().requires_grad_(weights is not None) for x in given]
     results = list(function(*leaves))
     if weights is None:
@@ -123,16 +123,16 @@ def weighted(case: Case) -> list[Tensor]:
 
 
 def errors(case: Case, function: Function) -> str:
-    """How far from float64."""
+    """Largest difference from float64, relative to the largest entry."""
     weights = weighted(case)
     exact = passes(case.plain, [x.double() for x in case.given], [w.double() for w in weights])
-    found = passes(function, case.given, weights)
-    apart = ((x - y).abs().max() / y.abs().max() for x, y in zip(found, exact, strict=True))
+    results = passes(function, case.given, weights)
+    apart = ((x - y).abs().max() / y.abs().max() for x, y in zip(results, exact, strict=True))
     return " ".join(f"{float(error):.0e}" for error in apart)
 
 
 def milliseconds(case: Case, function: Function, backward: bool) -> str:
-    """Median time of the kernels, recorded as a CUDA graph."""
+    """Median time of the kernels, captured as a CUDA graph."""
     if not case.given[0].is_cuda:
         return "–"
     from triton.testing import do_bench_cudagraph  # noqa: PLC0415  only where there is a GPU

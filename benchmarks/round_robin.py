@@ -1,8 +1,7 @@
-"""Jobs that are made ready side by side, each in a process of its own, and then run one at a time.
+"""Time several jobs fairly: prepare them in parallel, each in its own process, then run them one at a time.
 
-Making ready is compilation for the most part: several processes may do it at once, but not while something is
-timed. So the first turn is taken when nobody compiles any more. All jobs take turns, several times over:
-whatever a machine does slowly, like warming up, falls on all of them alike.
+Preparing a job is mostly compilation. Several processes may compile at once, but nothing is timed meanwhile.
+When all jobs are ready they run in turn, several rounds: slow changes of the machine affect all jobs alike.
 """
 
 import multiprocessing
@@ -17,37 +16,37 @@ from typing import Any
 
 import torch
 
-LIMIT = 60.0  # seconds that a turn may take
+TURN_LIMIT = 60.0  # seconds that one run of a job may take
 THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 
 
 @dataclass(frozen=True)
-class CalibratedMethod:
-    """A job that can be run: each turn gives a number of seconds."""
+class ReadyJob:
+    """A prepared job. `run` runs it once and returns the measured seconds."""
 
-    turn: Callable[[], float]
-    peak: int | None = None  # bytes of the device it holds, if that was looked at
+    run: Callable[[], float]
+    peak: int | None = None  # bytes of device memory it holds, if measured
 
 
-Make = Callable[[Any], AbstractContextManager[CalibratedMethod]]  # of a module, where other processes find it
+Make = Callable[[Any], AbstractContextManager[ReadyJob]]  # a function of a module, so that it can be sent
 
 
 @dataclass
 class Worker:
-    """A task under way, and what came of it."""
+    """A task, the process (or thread) that runs it, and its results so far."""
 
     task: Any
-    process: Any  # a process or, in this one, a thread
+    process: Any
     pipe: "Connection[Any, Any]"
     peak: int | None = None
     error: str | None = None
     times: list[float] = field(default_factory=list)
 
-    def hear(self, limit: float = LIMIT) -> Any:
-        """What the other side has to say; None where it failed."""
+    def receive(self, limit: float = TURN_LIMIT) -> Any:
+        """The next message of the worker; None, with `error` set, where it failed."""
         try:
             if not self.pipe.poll(limit):
-                self.stop("took too long")
+                self.stop(f"no answer within {limit:g} s")
                 return None
             kind, value = self.pipe.recv()
         except (EOFError, OSError):
@@ -58,59 +57,60 @@ class Worker:
         return value
 
     def turn(self) -> None:
-        """Let it run once more."""
+        """Run the job once and record its time."""
         try:
             self.pipe.send(True)
         except OSError:
             self.error = "its process died"
             return
-        if (seconds := self.hear()) is not None:
+        if (seconds := self.receive()) is not None:
             self.times.append(seconds)
 
     def stop(self, error: str | None = None) -> None:
-        """No more turns; with an error it ends at once, if it can."""
+        """No more runs. With an error the process is terminated."""
         self.error = self.error or error
         self.pipe.close()
         if error is not None and not isinstance(self.process, Thread):
             self.process.terminate()
 
 
-Tell = Callable[[Worker], None]
+OnReady = Callable[[Worker], None]
 
 
 def prepare(
-    tasks: Sequence[Any], make: Make, processes: int, patience: float, tell: Tell = lambda _: None
+    tasks: Sequence[Any], make: Make, processes: int, patience: float, on_ready: OnReady = lambda _: None
 ) -> list[Worker]:
-    """Make all tasks ready, as many at a time as `processes` says; with none, one by one in this process.
+    """Prepare all tasks, `processes` at a time; with 0, one by one in this process.
 
-    A task that is not ready after `patience` seconds has failed. `tell` hears of every one that is done.
+    A task that is not ready after `patience` seconds has failed. `on_ready` is called with every worker that
+    is ready or has failed.
     """
     deadline = time.monotonic() + patience
     os.environ.setdefault(THREADS, str(max(1, (os.cpu_count() or 1) // max(1, processes))))
-    waiting, busy, found = list(tasks), list[Worker](), list[Worker]()
+    waiting, busy, workers = list(tasks), list[Worker](), list[Worker]()
     try:
         while waiting or busy:
             while waiting and len(busy) < max(1, processes):
                 busy.append(_start(waiting.pop(0), make, processes > 0))
-                found.append(busy[-1])
+                workers.append(busy[-1])
             left = deadline - time.monotonic()
-            heard = wait([worker.pipe for worker in busy], max(0.0, left))
-            for worker in [worker for worker in busy if worker.pipe in heard or left <= 0]:
-                if worker.pipe in heard:
-                    worker.peak = worker.hear()
+            readable = wait([worker.pipe for worker in busy], max(0.0, left))
+            for worker in [worker for worker in busy if worker.pipe in readable or left <= 0]:
+                if worker.pipe in readable:
+                    worker.peak = worker.receive()
                 else:
                     worker.stop("not ready in time")
                 busy.remove(worker)
-                tell(worker)
-    except BaseException:  # nobody waits for them any more
-        for worker in found:
+                on_ready(worker)
+    except BaseException:
+        for worker in workers:
             worker.stop("interrupted")
         raise
-    return found
+    return workers
 
 
 def rounds(workers: Sequence[Worker], count: int) -> Iterator[int]:
-    """Turns of all that are ready, so many times over; what was found so far is there after each round."""
+    """Run every ready job once per round; yields the number of the round after it."""
     for number in range(count):
         for worker in workers:
             if worker.error is None:
@@ -118,33 +118,33 @@ def rounds(workers: Sequence[Worker], count: int) -> Iterator[int]:
         yield number
 
 
-def _start(task: Any, make: Make, elsewhere: bool) -> Worker:
+def _start(task: Any, make: Make, in_process: bool) -> Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    kind: Any = context.Process if elsewhere else Thread
+    kind: Any = context.Process if in_process else Thread
     process = kind(target=work, args=(task, make, theirs))
     process.start()
-    if elsewhere:
-        theirs.close()  # so that its death is heard
+    if in_process:
+        theirs.close()  # the other end then reports the end of the process
     return Worker(task, process, ours)
 
 
 def work(task: Any, make: Make, pipe: "Connection[Any, Any]") -> None:
-    """The other side: make ready, then take turns until nobody asks any more."""
+    """The worker's side: prepare the job, then run it once for every message until the pipe closes."""
     try:
-        with make(task) as ready:
-            pipe.send(("ready", ready.peak))
-            while _asked(pipe):
-                pipe.send(("took", ready.turn()))
-    except Exception as error:  # whatever it is, other tasks are still to be measured
-        told = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:200]
-        with suppress(OSError):  # nobody may be there any more
-            pipe.send(("failed", "out of memory" if isinstance(error, torch.OutOfMemoryError) else told))
+        with make(task) as job:
+            pipe.send(("ready", job.peak))
+            while _wanted(pipe):
+                pipe.send(("took", job.run()))
+    except Exception as error:  # any error of one task must not stop the others
+        message = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:200]
+        with suppress(OSError):  # the other end may be closed
+            pipe.send(("failed", "out of memory" if isinstance(error, torch.OutOfMemoryError) else message))
     finally:
         pipe.close()
 
 
-def _asked(pipe: "Connection[Any, Any]") -> bool:
+def _wanted(pipe: "Connection[Any, Any]") -> bool:
     try:
         return bool(pipe.recv())
     except (EOFError, OSError):

@@ -1,8 +1,8 @@
-"""Every fused operator, forward and backward, at sizes that fit no tile: something for a memory checker.
+"""Run every fused operator, forward and backward, at sizes that do not fit the tiles, for a memory checker.
 
 Usage: compute-sanitizer --tool memcheck python -m benchmarks.sanitizer
        compute-sanitizer --tool racecheck python -m benchmarks.sanitizer
-With PYTORCH_NO_CUDA_MEMORY_CACHING=1 every tensor has bounds of its own.
+With PYTORCH_NO_CUDA_MEMORY_CACHING=1 every tensor is allocated separately.
 """
 
 import torch
@@ -13,7 +13,7 @@ SHAPES = ((2, 2, 70, 10, 12), (3, 1, 5, 3, 16), (1, 2, 129, 33, 20))  # B, H, T,
 
 
 def main() -> None:
-    """Run each once, and say what the numbers are so that nothing is left out."""
+    """Run each operator once. Results are printed so that no computation is optimised away."""
     for B, H, T, M, D in SHAPES:
         for rbf in (True, False):
             torch.manual_seed(0)

@@ -1,1 +1,1 @@
-"""Keep results, make the README's tables, run a queue of jobs."""
+"""Scripts for maintainers: archive results, update tables in the docs, run a queue of jobs."""

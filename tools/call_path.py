@@ -1,9 +1,9 @@
-"""Count the package's own function calls on the way through a command: how far a reader has to walk.
+"""Count the function calls inside the package that one command or one forward pass makes.
 
 Usage: python -m tools.call_path layer | train | predict RUN FILE
-Counts calls of functions defined in the package (comprehensions and imports aside), the different functions,
-their files and the classes whose methods are called: of `OrthogonalSgpa(...)(x)`, of `sgpa train cifar10` up
-to the first call of the loss, of `sgpa predict`.
+Prints the number of calls of functions of the package (without comprehensions and imports), of different
+functions, of their files and of the classes whose methods are called: for `OrthogonalSgpa(...)(x)`, for
+`sgpa train cifar10` up to the first call of the loss, and for `sgpa predict`.
 """
 
 import argparse
@@ -16,11 +16,11 @@ from typing import Any
 
 
 class Reached(Exception):
-    """The function that ends the walk was called."""
+    """The function that ends the count was called."""
 
 
 class Walk:
-    """Records calls into the package while it is active; `until` names the function that ends it."""
+    """A profile function that records calls into the package; `until` names the function that ends it."""
 
     def __init__(self, until: str = "") -> None:
         import sgpa  # noqa: PLC0415
@@ -30,7 +30,7 @@ class Walk:
         self.stack: list[FrameType] = []
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        """What `sys.setprofile` calls."""
+        """Record one call; raise `Reached` at the last one."""
         code = frame.f_code
         function = code.co_flags & inspect.CO_OPTIMIZED and not code.co_name.startswith("<")
         if event != "call" or not function or not code.co_filename.startswith(self.root):
@@ -59,7 +59,7 @@ def _stack(frame: FrameType | None) -> list[FrameType]:
 
 
 def layer() -> Walk:
-    """One forward pass of the layer."""
+    """Count the second forward pass of a layer."""
     import torch  # noqa: PLC0415
 
     from sgpa import ArdRbfKernel, OrthogonalSgpa  # noqa: PLC0415
@@ -75,7 +75,7 @@ def layer() -> Walk:
 
 
 def command(arguments: list[str], until: str = "") -> Walk:
-    """A command of the command line, in this process."""
+    """Count a command of the command line, run in this process."""
     from sgpa.cli import main  # noqa: PLC0415
 
     walk = Walk(until)

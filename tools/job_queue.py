@@ -1,9 +1,13 @@
-"""Commands side by side, each started when what it needs is there: how several trainings share one card.
+"""Run shell commands in parallel; each starts when the files it needs exist. Used to share one GPU.
 
 Usage: python -m tools.job_queue JOBS FOLDER --at-once 6
-A line of JOBS is `name; needs; command`. `needs` are files below FOLDER, separated by commas: what another
-command leaves behind, or `logs/NAME.rc`, which tells that NAME has ended. Commands run in FOLDER, in the
-order of the lines; lines may be added while they run. A file `stop` in FOLDER ends it all, Ctrl-C too.
+
+A line of JOBS is `name; needs; command`. `needs` is a comma-separated list of files below FOLDER: outputs of
+other commands, or `logs/NAME.rc`, which is written when NAME has ended. Commands run in FOLDER, in the order
+of the lines. Lines may be added while the queue runs. Output goes to `logs/NAME.log`.
+
+The queue stops on Ctrl-C, on SIGTERM, or when a file `stop` appears in FOLDER. It sends SIGTERM to the
+process group of every running command, and SIGKILL after a grace period.
 """
 
 import argparse
@@ -11,104 +15,140 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 from sgpa.core.errors import InputError
 from sgpa.core.files import write_text
 
-PAUSE = 0.5  # seconds between two looks
+POLL_SECONDS = 0.5
+GRACE_SECONDS = 30.0  # between SIGTERM and SIGKILL
 
 
 @dataclass(frozen=True)
-class Line:
-    """A command and what must be there before it starts."""
+class Job:
+    """A command and the files that must exist before it starts."""
 
     name: str
     needs: tuple[str, ...]
     command: str
 
 
-def lines(text: str) -> list[Line]:
-    """The commands of a file; empty lines and those that start with # say nothing.
+def parse_jobs(text: str) -> list[Job]:
+    """The jobs of a file. Empty lines and lines that start with # are ignored.
 
-    >>> lines("a; ; echo a\\nb; logs/a.rc, x; echo b; echo c")[1]
-    Line(name='b', needs=('logs/a.rc', 'x'), command='echo b; echo c')
+    >>> parse_jobs("a; ; echo a\\nb; logs/a.rc, x; echo b; echo c")[1]
+    Job(name='b', needs=('logs/a.rc', 'x'), command='echo b; echo c')
     """
-    found = []
+    jobs = []
     for line in text.splitlines():
         if not line.strip() or line.startswith("#"):
             continue
         parts = [part.strip() for part in line.split(";", 2)]
         if len(parts) < 3 or not parts[0] or not parts[2]:
-            raise InputError(f"{line!r} is not `name; needs; command`")
+            raise InputError(f"job line {line!r}: expected `name; needs; command`")
         needs = tuple(need.strip() for need in parts[1].split(",") if need.strip())
-        found.append(Line(parts[0], needs, parts[2]))
-    return found
+        jobs.append(Job(parts[0], needs, parts[2]))
+    return jobs
 
 
 @dataclass
 class Queue:
-    """What runs, and what has ended with which status."""
+    """Running processes, and the exit status of those that have ended."""
 
     folder: Path
     at_once: int
-    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
 
-    def look(self, wanted: list[Line]) -> bool:
-        """See what has ended, start what can be; whether anything still runs."""
+    def update(self, jobs: list[Job]) -> bool:
+        """Record ended jobs and start those that can start. Returns whether any job is running."""
         for name, process in list(self.running.items()):
             if process.poll() is not None:
                 self.ended[name] = process.returncode
                 write_text(self.folder / "logs" / f"{name}.rc", str(process.returncode))
                 del self.running[name]
-        for line in wanted:
-            new = line.name not in self.running and line.name not in self.ended
-            ready = all((self.folder / need).exists() for need in line.needs)
+        for job in jobs:
+            new = job.name not in self.running and job.name not in self.ended
+            ready = all((self.folder / need).exists() for need in job.needs)
             if new and ready and len(self.running) < self.at_once:
-                self.running[line.name] = self._start(line)
+                self.running[job.name] = self._start(job)
         return bool(self.running)
 
-    def _start(self, line: Line) -> "subprocess.Popen[bytes]":
-        log = self.folder / "logs" / f"{line.name}.log"
+    def _start(self, job: Job) -> "subprocess.Popen[bytes]":
+        log = self.folder / "logs" / f"{job.name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
-        command = ["bash", "-c", line.command]
         with log.open("wb") as out:
             return subprocess.Popen(
-                command, cwd=self.folder, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+                ["bash", "-c", job.command],
+                cwd=self.folder,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a process group of its own, so that its children can be signalled
             )
 
-    def stop(self) -> None:
-        """Interrupt what runs, as Ctrl-C would, and wait for it."""
+    def stop(self, grace: float) -> None:
+        """Send SIGTERM to all process groups, wait up to `grace` seconds, then send SIGKILL.
+
+        Not SIGINT: a shell ignores it for background commands, and commands inherit that.
+        """
         for process in self.running.values():
-            os.killpg(process.pid, signal.SIGINT)
+            _signal_group(process, signal.SIGTERM)
+        deadline = time.monotonic() + grace
         for process in self.running.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+        for process in self.running.values():
+            _signal_group(process, signal.SIGKILL)  # also children that outlived their shell
             process.wait()
 
 
-def run(jobs: Path, folder: Path, at_once: int) -> dict[str, int]:
-    """Until nothing runs that others could wait for; the status of every command that was started."""
+def _signal_group(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):  # the group has ended
+        os.killpg(process.pid, number)
+
+
+def run(jobs: Path, folder: Path, at_once: int, grace: float = GRACE_SECONDS) -> dict[str, int]:
+    """Run the jobs until none is running and none can start. Returns the exit status of every ended job."""
     queue = Queue(folder, at_once)
-    for told in (folder / "logs").glob("*.rc"):  # of an earlier time
-        told.unlink()
+    for old in (folder / "logs").glob("*.rc"):  # of an earlier queue
+        old.unlink()
     try:
-        while queue.look(lines(jobs.read_text(encoding="utf-8"))) and not (folder / "stop").exists():
-            time.sleep(PAUSE)
+        while queue.update(parse_jobs(jobs.read_text(encoding="utf-8"))) and not (folder / "stop").exists():
+            time.sleep(POLL_SECONDS)
     finally:
-        queue.stop()
+        queue.stop(grace)
     return queue.ended
 
 
+@contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Raise SystemExit on SIGTERM inside the block, so that `run` stops its jobs."""
+
+    def handler(_: int, __: FrameType | None) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    previous = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
 def main() -> None:
-    """Read the arguments."""
+    """Run the queue and print the status of every job."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("jobs", type=Path)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--at-once", type=int, default=6)
+    parser.add_argument("--at-once", type=int, default=6, help="jobs that may run at the same time")
     args = parser.parse_args()
-    for name, status in run(args.jobs, args.folder, args.at_once).items():
-        print(f"{name}: {'fine' if status == 0 else f'status {status}'}")
+    with exit_on_sigterm():
+        statuses = run(args.jobs, args.folder, args.at_once)
+    for name, status in statuses.items():
+        print(f"{name}: {'ok' if status == 0 else f'exit status {status}'}")
 
 
 if __name__ == "__main__":

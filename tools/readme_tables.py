@@ -1,6 +1,6 @@
-"""Puts the tables of kept runs into the README: what it prints is what the runs came to.
+"""Write the result tables of the README from the archived runs.
 
-Usage: python -m tools.readme_tables   (after a `results.csv` in docs/results was renewed)
+Usage: python -m tools.readme_tables   (after a `results.csv` in docs/results has changed)
 """
 
 import csv
@@ -19,17 +19,17 @@ RESULTS = ROOT / "docs" / "results"
 
 
 def records(*files: Path) -> list[dict[str, Any]]:
-    """The numbers of runs."""
-    found: list[dict[str, Any]] = []
+    """The records of `results.csv` files, with numbers parsed."""
+    all_rows: list[dict[str, Any]] = []
     for file in files:
         with file.open(encoding="utf-8") as opened:
             rows = [row for row in csv.DictReader(opened) if row["value"]]
-        found += [row | {"value": float(row["value"]), "seed": int(row["seed"])} for row in rows]
-    return found
+        all_rows += [row | {"value": float(row["value"]), "seed": int(row["seed"])} for row in rows]
+    return all_rows
 
 
 def two_methods(*files: Path) -> str:
-    """A line for every metric, a column for each method."""
+    """A table with one line per metric and one column per method."""
     table = headline(aggregate(records(*files)))
     names = labels(table.rows)
     lines = [f"| test | metric | {' | '.join(names.values())} |", "|---|---|" + "--:|" * len(table.rows)]
@@ -40,19 +40,19 @@ def two_methods(*files: Path) -> str:
 
 
 def beside_paper(*files: Path) -> str:
-    """A line for every method: our mean ± one standard error over seeds, in brackets what the paper prints.
+    """A table with one line per method: mean ± standard error over seeds, in brackets the paper's value.
 
-    Of shifted data the NLL, at the strongest shift, and MCC where the paper has it; and MCE over all classes,
-    which is what the paper's is.
+    Of shifted data it has the NLL at the strongest shift, and MCC where the paper has it. The last column is
+    the all-class MCE, which the paper's MCE is compared with.
     """
-    found = records(*files)
-    (task,) = tasks(found)
-    table = headline(aggregate(found))
+    rows = records(*files)
+    (task,) = tasks(rows)
+    table = headline(aggregate(rows))
     names, paper = labels(table.rows), beside(table.cells, task)
     printed = {column for _, column in paper}
-    columns = [c for c in table.columns if (c in printed if c.metric == "mcc" else _plain(c))]
+    columns = [c for c in table.columns if (c in printed if c.metric == "mcc" else _in_short_table(c))]
     last = Column("in-distribution", "", "mce_all_classes", "Clean test set")
-    columns += [last] if any(place[1] == last for place in table.cells) else []
+    columns += [last] if any(column == last for _, column in table.cells) else []
     lines = [f"| | seeds | {' | '.join(map(_heading, columns))} |", "|---|--:|" + "--:|" * len(columns)]
     for row in table.rows:
         cells = [table.cells.get((row, c)) for c in columns]
@@ -62,13 +62,13 @@ def beside_paper(*files: Path) -> str:
     return "\n".join(lines)
 
 
-def _plain(column: Column) -> bool:
-    """Whether a column belongs into every short table."""
+def _in_short_table(column: Column) -> bool:
+    """Whether every short table has the column."""
     return column.evaluation != "robustness" or column.metric == "nll"
 
 
 def _heading(column: Column) -> str:
-    """What is measured, and on what if not on clean data."""
+    """The metric and, unless it is the clean test set, the data."""
     return column.heading if column.group.startswith("Clean") else f"{column.group}: {column.heading}"
 
 
@@ -90,7 +90,7 @@ def _with_error(value: str, cell: Cell, column: Column) -> str:
     return value if cell.error is None else f"{value} ± {metric(column.metric).text(cell.error)}"
 
 
-MAKE = {
+TABLES = {
     "digits": two_methods,
     "cifar10": beside_paper,
     "cifar10-augmented": beside_paper,
@@ -99,27 +99,27 @@ MAKE = {
     "zinc": beside_paper,
     "forms": beside_paper,
 }
-PARTS = {"zinc": ("zinc", "zinc-mfvi")}  # tables of several kept runs
+RUNS = {"zinc": ("zinc", "zinc-mfvi")}  # tables of several archived runs
 
 
-def made(name: str) -> str:
-    """A table of the README."""
-    return MAKE[name](*(RESULTS / run / "results.csv" for run in PARTS.get(name, (name,))))
+def make_table(name: str) -> str:
+    """A table of the README, from the archived runs."""
+    return TABLES[name](*(RESULTS / run / "results.csv" for run in RUNS.get(name, (name,))))
 
 
-def between(text: str, name: str) -> str:
-    """What the README has between the marks of a table."""
-    found = re.search(rf"<!-- {name}:begin -->\n(.*?)<!-- {name}:end -->", text, flags=re.S)
-    assert found is not None
-    return found.group(1).rstrip("\n")
+def current_table(text: str, name: str) -> str:
+    """The text between the markers of a table."""
+    match = re.search(rf"<!-- {name}:begin -->\n(.*?)<!-- {name}:end -->", text, flags=re.S)
+    assert match is not None, f"no markers for the table {name!r}"
+    return match.group(1).rstrip("\n")
 
 
 def main() -> None:
-    """Write the tables."""
+    """Update all tables of the README."""
     text = README.read_text(encoding="utf-8")
-    for name in MAKE:
-        old = f"<!-- {name}:begin -->\n{between(text, name)}"
-        new = f"<!-- {name}:begin -->\n{made(name)}"
+    for name in TABLES:
+        old = f"<!-- {name}:begin -->\n{current_table(text, name)}"
+        new = f"<!-- {name}:begin -->\n{make_table(name)}"
         text = text.replace(old.rstrip("\n") + "\n", new + "\n")
     README.write_text(text, encoding="utf-8")
 

@@ -1,6 +1,6 @@
-"""All kept numbers in one place: docs/results/results.csv, and a page with ours beside the paper's.
+"""Write docs/results/results.csv with all archived numbers, and docs/results/README.md with all tables.
 
-Usage: python -m tools.results_index   (after `tools.archive_run` renewed a folder of docs/results)
+Usage: python -m tools.results_index   (after `tools.archive_run` has changed a folder of docs/results)
 """
 
 import csv
@@ -14,20 +14,24 @@ from tools.readme_tables import RESULTS, beside_paper
 
 HEAD = """# Results
 
-Every number here came out of a run of this code; each folder has the report, the recipe and the hardware,
-and [results.csv](results.csv) all numbers, one a line, with seed and run (single types of corruption are in
-their folder's own file). Mean over seeds ± one standard error; in brackets what the paper prints for the same
-row. The command of a table makes it again; with `--methods` one row of it, with `--seeds 1` one seed.
+Every number on this page comes from a run of this code. Each folder has the report, the recipe and the
+hardware of a run. [results.csv](results.csv) has all numbers, one per line, with seed and run; results for
+single types of corruption are in the `results.csv` of a folder. Tables show the mean over seeds ± one
+standard error, and in brackets the paper's value. The command above a table reproduces it; add `--methods`
+for one row, `--seeds 1` for one seed.
+
+[What reproduces and what does not](reproduction.md) discusses the results. [Speed](speed.md), [a full
+training](full-training.md) and [prediction without sampling](means.md) have their own pages.
 """
 
 
 def runs() -> list[Path]:
-    """The folders of kept runs."""
+    """The folders of archived runs."""
     return sorted(file.parent for file in RESULTS.glob("*/run.json"))
 
 
 def all_numbers() -> str:
-    """One line per number, with the run it is of; of corruptions the means over types."""
+    """One line per number, with the name of the run; of corruptions the means over types."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [*COLUMNS, "run"], lineterminator="\n")
     writer.writeheader()
@@ -39,27 +43,29 @@ def all_numbers() -> str:
 
 
 def page() -> str:
-    """What the runs came to."""
+    """The page as Markdown."""
     return "\n".join([HEAD, *(section(run) for run in runs())])
 
 
 def section(run: Path) -> str:
-    """One run: its command, its facts, and a line for every method."""
+    """One run: its command, its provenance, and a table of methods."""
     facts = json.loads((run / "run.json").read_text(encoding="utf-8"))
     commits = " and ".join(_each(facts["commit"]))
     days = " and ".join(sorted({date[:10] for date in _each(facts["date"])}))
-    typed = f"`{facts['command']}`" if isinstance(facts["command"], str) else "Commands on its page"
-    about = f"{typed}, commit {commits}, {facts['hardware']}, {days}."
-    return "\n".join([f"## [{run.name}]({run.name})", "", about, "", beside_paper(run / "results.csv"), ""])
+    command = f"`{facts['command']}`" if isinstance(facts["command"], str) else "Commands are on its page"
+    provenance = f"{command}, commit {commits}, {facts['hardware']}, {days}."
+    return "\n".join(
+        [f"## [{run.name}]({run.name})", "", provenance, "", beside_paper(run / "results.csv"), ""]
+    )
 
 
 def _each(fact: str | list[str]) -> list[str]:
-    """What merged runs have one of each of, and a single run one."""
+    """A fact of a merged run is a list, that of a single run a string."""
     return [fact] if isinstance(fact, str) else fact
 
 
 def main() -> None:
-    """Write both."""
+    """Write both files."""
     (RESULTS / "results.csv").write_text(all_numbers(), encoding="utf-8")
     (RESULTS / "README.md").write_text(page(), encoding="utf-8")
 

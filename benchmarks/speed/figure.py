@@ -15,24 +15,24 @@ KEYS = {
     SOFTMAX: ("sdp", "mle"),
     BASE: ("kernel", "mle"),
     SGPA: ("kernel", "sgpa"),
-    NAME: ("kernel", "obvious"),
+    NAME: ("kernel", "naive"),
 }
 LOOKS: dict[str, Look] = dict(zip(KEYS, looks(KEYS.values()).values(), strict=True))
 Measure = Callable[[Row], float | None]
 
 
 def milliseconds(row: Row) -> float | None:
-    """Of a training step."""
+    """Milliseconds of a training step."""
     return None if row.step is None else 1e3 * row.step
 
 
 def gigabytes(row: Row) -> float | None:
-    """Of the device, at most."""
+    """Peak GiB of device memory."""
     return None if row.peak is None else row.peak / 2**30
 
 
 def drawn(rows: Sequence[Row]) -> bool:
-    """Whether there is something to draw."""
+    """Whether any row has a value to draw."""
     return any(row.part in ("tokens", "inducing") and row.step is not None for row in rows)
 
 
@@ -63,7 +63,7 @@ def _panel(axes: Any, rows: Sequence[Row], size: Callable[[Row], int], measure: 
     axes.yaxis.set_minor_locator(NullLocator())
     axes.margins(y=0.12)
     for name, look in LOOKS.items():
-        found = [(size(row), measure(row)) for row in rows if row.name == name]
-        points = sorted((x, y) for x, y in found if y is not None)
+        measured = [(size(row), measure(row)) for row in rows if row.name == name]
+        points = sorted((x, y) for x, y in measured if y is not None)
         if points:
             axes.plot(*zip(*points, strict=True), label=name, **look.line)

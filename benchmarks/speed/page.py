@@ -1,7 +1,7 @@
-"""The page about speed, from a file of measurements: tables, targets met and missed, and a figure.
+"""Write the page about speed from speed.json: tables, targets, and a figure.
 
 Usage: python -m benchmarks.speed.page runs/speed/speed.json [--out docs/results]
-Writes speed.md and speed.svg. A ratio is only formed of numbers that one command measured.
+Writes speed.md and speed.svg. Ratios are only formed of numbers that one command measured.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from benchmarks.speed.targets import TARGETS, Speed
 from sgpa.core.files import write_text
 from sgpa.experiments.timing import BASE, DROPOUT, SGPA, SOFTMAX
 
-AUTHORS: dict[str, tuple[float | None, ...]] = {  # their public code, run as it is
+AUTHORS: dict[str, tuple[float | None, ...]] = {  # the authors' public code, unchanged
     SOFTMAX: (13.7, None, 0.52),  # ms of a step and of a prediction on an H200, s of a step on two CPU cores
     BASE: (16.5, None, 0.96),
     DROPOUT: (None, 41.1, None),
@@ -27,27 +27,28 @@ ORDER = tuple(AUTHORS)
 INTRODUCTION = """\
 # What uncertainty costs
 
-`python -m benchmarks.gpu` and `make bench`: the time of a training step and of a prediction, medians of
-repeated runs, steps made the way the trainer makes those of a long training. On a GPU these are compiled and
-recorded, and so are predictions (`sgpa.serve`). Every ratio is formed of numbers that one command measured
-on one machine, one thing at a time. Softmax attention on a GPU is PyTorch's own fused one. *SGPA, obvious* is
-the same mathematics as a reader of the paper would write it down first (`benchmarks/obvious.py`; tests hold
-it equal), in a plain training loop. MC dropout trains as MLE with kernel attention does: that step is timed
-once. MC dropout and SGPA predict with ten samples, MLE with one pass. Memory is what PyTorch holds of the
-device while steps are made, with the pool of a recorded step (`benchmarks/gpu_tasks.py`)."""
+This page has the time of a training step and of a prediction, from `python -m benchmarks.gpu` and `make
+time`. Times are medians of repeated runs. Steps are made as the trainer makes them in a long training: on a
+GPU they are compiled and captured as CUDA graphs, and so are predictions (`sgpa.serve`). Every ratio uses
+numbers that one command measured on one machine, one job at a time. Softmax attention on a GPU is PyTorch's
+fused kernel. *SGPA, naive* is a direct implementation of the paper's equations in a plain training loop
+(`benchmarks/naive_sgpa.py`); tests check that it gives the same results. MC dropout trains like MLE with
+kernel attention, so that step is timed once. MC dropout and SGPA predict with ten samples, MLE with one
+pass. Memory is what PyTorch reserves on the device while steps run, including the pool of a captured step
+(`benchmarks/gpu_tasks.py`)."""
 AFTER_MODEL = """
-The authors' columns are their public code on an H200. There SGPA takes 3.3 times MLE with the same kernel for
-a step, and 2.1 times MC dropout for a prediction; the paper reports 4.5 times MLE per training epoch and 4.2
-times MC dropout at inference, on an RTX 2080 Ti."""
+The authors' columns are their public code on an H200. There, SGPA takes 3.3 times as long as MLE with the
+same kernel for a step and 2.1 times as long as MC dropout for a prediction. The paper reports 4.5 times MLE
+per training epoch and 4.2 times MC dropout at inference, on an RTX 2080 Ti."""
 AFTER_CPU = """
-The authors' column is their public code on two cores, measured separately: compare its ratio, 7.4 for SGPA /
-MLE with the same kernel, not its seconds."""
+The authors' column is their public code on two cores. It was measured separately: compare its ratio, 7.4
+for SGPA / MLE with the same kernel, not its seconds."""
 FIGURE = """\
 ![Cost against the length of the sequences and against the number of global keys](speed.svg)"""
 
 
 def page(speed: Speed) -> str:
-    """All of it, as Markdown."""
+    """The page as Markdown."""
     lines = [INTRODUCTION, "", "## Targets", "", *targets(speed)]
     lines += ["", FIGURE] if drawn(speed.rows) else []
     for title, part, section in SECTIONS:
@@ -57,12 +58,12 @@ def page(speed: Speed) -> str:
 
 
 def paragraph(text: str) -> str:
-    """Lines of the width of all other pages, and an empty one."""
+    """The text wrapped at 118 characters, followed by an empty line."""
     return textwrap.fill(text, 118, break_on_hyphens=False) + "\n"
 
 
 def targets(speed: Speed) -> Iterator[str]:
-    """What was aimed for, and what came of it."""
+    """The table of targets."""
     rows = [
         [t.text, number(t.value(speed), t.unit), f"≤ {t.bound:g}{t.unit}", t.verdict(speed)] for t in TARGETS
     ]
@@ -73,7 +74,7 @@ def by_method(speed: Speed, rows: list[Row]) -> Iterator[str]:
     """The CIFAR-10 model on a GPU."""
     first = rows[0]
     yield paragraph(
-        f"{first.tokens} tokens, {first.num_global} global keys a head, batch {first.batch}, prediction of "
+        f"{first.tokens} tokens, {first.num_global} global keys per head, batch {first.batch}, prediction of "
         f"{first.predicted} images. {made_with(rows)}"
     )
     headings = ["", "step (ms)", "/ MLE, kernel", "predict (ms)", "/ MC dropout", "peak (GiB)"]
@@ -99,8 +100,8 @@ def by_length(speed: Speed, rows: list[Row]) -> Iterator[str]:
     """Longer sequences."""
     first, sizes = rows[0], sorted({row.tokens for row in rows})
     yield paragraph(
-        f"Synthetic sequences, {first.tokens * first.batch:,} tokens a step, {first.num_global} global keys "
-        f"a head. {made_with(rows)} Milliseconds of a step, and in brackets GiB of memory at most:"
+        f"Synthetic sequences, {first.tokens * first.batch:,} tokens per step, {first.num_global} global "
+        f"keys per head. {made_with(rows)} Milliseconds of a step; in brackets the peak memory in GiB:"
     )
     lines = [
         [name, *(cell(speed.find("tokens", name, T)) for T in sizes)] for name in ORDER if name != DROPOUT
@@ -115,12 +116,12 @@ def by_global_keys(speed: Speed, rows: list[Row]) -> Iterator[str]:
     """More global keys."""
     sizes = sorted({row.num_global for row in rows})
     yield paragraph(
-        f"The CIFAR-10 model, batch {rows[0].batch}. {made_with(rows)} Milliseconds of a step, and in "
-        "brackets GiB of memory at most:"
+        f"The CIFAR-10 model, batch {rows[0].batch}. {made_with(rows)} Milliseconds of a step; in "
+        "brackets the peak memory in GiB:"
     )
     names = (BASE, SGPA, NAME)
     lines = [[name, *(cell(speed.find("inducing", name, keys=M)) for M in sizes)] for name in names]
-    for base, text in ((BASE, "MLE, kernel"), (NAME, "obvious")):
+    for base, text in ((BASE, "MLE, kernel"), (NAME, "naive")):
         ratios = [speed.ratio("inducing", SGPA, base, "step", keys=M) for M in sizes]
         lines.append([f"SGPA / {text}: step", *map(number, ratios)])
     yield from table(["", *(f"M = {M}" for M in sizes)], lines)
@@ -133,7 +134,7 @@ def on_a_cpu(speed: Speed, rows: list[Row]) -> Iterator[str]:
         f"The CIFAR-10 model, batch {first.batch}, prediction of {first.predicted} images, "
         f"{first.run['threads']} threads. {made_with(rows)}"
     )
-    headings = ["", "step (s)", "/ MLE, kernel", "/ obvious", "predict (s)", "/ MC dropout", "/ obvious"]
+    headings = ["", "step (s)", "/ MLE, kernel", "/ naive", "predict (s)", "/ MC dropout", "/ naive"]
     yield from table(
         [*headings, "authors' step (s)"],
         [
@@ -161,26 +162,26 @@ SECTIONS: tuple[tuple[str, str, Section], ...] = (
 
 
 def in_order(rows: Sequence[Row]) -> list[Row]:
-    """The contenders in the order of the page."""
+    """The rows in the order of the page."""
     return sorted(rows, key=lambda row: ORDER.index(row.name))
 
 
 def made_with(rows: Sequence[Row]) -> str:
     """Hardware, version, commit and date of all runs behind the rows."""
     runs = (row.run for row in rows)
-    told = [
+    facts = [
         f"{r['hardware']}, torch {r['versions']['torch']}, commit {r['commit']}, {r['date']}" for r in runs
     ]
-    return f"Measured on {'; '.join(dict.fromkeys(told))}."
+    return f"Measured on {'; '.join(dict.fromkeys(facts))}."
 
 
 def milliseconds(row: Row, seconds: float | None) -> str:
-    """A time, or what went wrong."""
+    """A time, or the error."""
     return row.error or "–" if seconds is None else number(1e3 * seconds)
 
 
 def cell(row: Row | None) -> str:
-    """Milliseconds of a step and, where it was measured, memory."""
+    """Milliseconds of a step and, if measured, memory."""
     if row is None:
         return "–"
     memory = "" if row.peak is None else f" ({number(gigabytes(row), digits=1)})"

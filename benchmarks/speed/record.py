@@ -1,4 +1,4 @@
-"""Measurements of speed in one file, speed.json: written after every one of them, merged over commands."""
+"""speed.json: measurements of several commands in one file, rewritten after every measurement."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -16,7 +16,7 @@ PARTS = ("model", "tokens", "inducing", "cpu")  # in the order of the page
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What one contender cost at one size; None where it was not measured."""
+    """The cost of one method at one size; None where it was not measured."""
 
     part: str  # one of PARTS
     name: str
@@ -26,18 +26,18 @@ class Row:
     predicted: int | None = None  # rows of a prediction
     step: float | None = None  # median seconds of a training step
     predict: float | None = None  # median seconds of a prediction
-    peak: int | None = None  # bytes of the device, at most
-    error: str | None = None  # why there are no numbers
+    peak: int | None = None  # peak bytes of device memory
+    error: str | None = None  # why a number is missing
     run: dict[str, Any] = field(default_factory=dict)  # versions, hardware, threads, commit and date
 
     @property
     def key(self) -> tuple[str, str, int, int]:
-        """A later measurement with the same key takes the place of this one."""
+        """A later measurement with the same key replaces this one."""
         return self.part, self.name, self.tokens, self.num_global
 
 
 class Record:
-    """The rows of a folder's file; `add` writes it anew."""
+    """The rows of a folder's speed.json."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
@@ -45,7 +45,7 @@ class Record:
         self.run = provenance() | {"threads": torch.get_num_threads()}
 
     def add(self, row: Row) -> Row:
-        """Keep a row and what it was made with."""
+        """Add a row with versions, hardware and commit, and rewrite the file."""
         row = replace(row, run=self.run)
         self.rows[row.key] = row
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,11 +54,11 @@ class Record:
 
 
 def write(path: Path, rows: Iterable[Row]) -> None:
-    """All or nothing; the rows in the order of the parts."""
+    """Write the rows atomically, in the order of the parts."""
     ordered = sorted(rows, key=lambda row: (PARTS.index(row.part), row.tokens, row.num_global))
     write_json(path, [asdict(row) for row in ordered])
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a file."""
+    """Read the rows of a file."""
     return [Row(**row) for row in read_json(path)]

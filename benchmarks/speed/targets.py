@@ -1,4 +1,4 @@
-"""What the measurements of speed are asked: ratios within one run, and whether they are low enough."""
+"""Ratios of measurements within one run, and the targets they are compared with."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Speed:
     rows: tuple[Row, ...]
 
     def find(self, part: str, name: str, tokens: int | None = None, keys: int | None = None) -> Row | None:
-        """The row of a contender; where there are several sizes, of the one asked for."""
+        """The row of a method; `tokens` and `keys` choose among several sizes."""
         wanted = [row for row in self.of(part) if row.name == name]
         fitting = (r for r in wanted if tokens in (None, r.tokens) and keys in (None, r.num_global))
         return next(fitting, None)
@@ -27,7 +27,7 @@ class Speed:
     def ratio(
         self, part: str, name: str, base: str, field: str, tokens: int | None = None, keys: int | None = None
     ) -> float | None:
-        """How many times the base's; None where either is missing or they come from different runs."""
+        """`name` divided by `base`; None if one is missing or they come from different runs."""
         row, other = self.find(part, name, tokens, keys), self.find(part, base, tokens, keys)
         if row is None or other is None or row.run != other.run:
             return None
@@ -45,7 +45,7 @@ class Target:
     unit: str = ""
 
     def verdict(self, speed: Speed) -> str:
-        """In a word."""
+        """met, missed or not measured."""
         value = self.value(speed)
         if value is None:
             return "not measured"
@@ -53,7 +53,7 @@ class Target:
 
 
 def _times(part: str, base: str, field: str, tokens: int | None = None) -> Callable[[Speed], float | None]:
-    """SGPA, how many times the base."""
+    """SGPA divided by the base."""
     return lambda speed: speed.ratio(part, SGPA, base, field, tokens)
 
 
@@ -76,5 +76,5 @@ TARGETS = (
     Target("step at T = 2,048, SGPA / MLE with softmax", 2.5, _times("tokens", SOFTMAX, "step", 2048)),
     Target("memory at T = 8,192, SGPA / MLE with softmax", 2.0, _times("tokens", SOFTMAX, "peak", 8192)),
     Target("step on a CPU, SGPA / MLE with kernel attention", 2.5, _times("cpu", BASE, "step")),
-    Target("step on a CPU, SGPA / the same written the obvious way", 0.5, _times("cpu", NAME, "step")),
+    Target("step on a CPU, SGPA / naive SGPA", 0.5, _times("cpu", NAME, "step")),
 )

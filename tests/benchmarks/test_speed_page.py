@@ -1,4 +1,4 @@
-"""The page about speed, made of numbers that nobody measured."""
+"""The page about speed, made from invented measurements."""
 
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -13,7 +13,7 @@ from sgpa.experiments.timing import BASE, DROPOUT, SGPA, SOFTMAX
 
 RUN = {
     "versions": {"sgpa": "0", "python": "3.11", "torch": "9.9"},
-    "hardware": "a made-up GPU",
+    "hardware": "an invented GPU",
     "threads": 2,
     "commit": "abc",
     "date": "2000-01-01 00:00 UTC",
@@ -21,7 +21,7 @@ RUN = {
 FACTORS = {SOFTMAX: 0.8, BASE: 1.0, DROPOUT: 1.0, SGPA: 1.4, NAME: 6.0}
 
 
-def made_up():
+def invented_rows():
     """Every row a benchmark writes, with costs that follow simple laws."""
     rows = []
     for name, factor in FACTORS.items():
@@ -42,24 +42,24 @@ def made_up():
     return rows
 
 
-def test_the_page_tells_what_was_met_and_what_was_missed(tmp_path):
-    write(tmp_path / FILE, made_up())
+def test_page_shows_targets_ratios_and_errors(tmp_path):
+    write(tmp_path / FILE, invented_rows())
     page.main([str(tmp_path / FILE), "--out", str(tmp_path)])
     text = (tmp_path / "speed.md").read_text(encoding="utf-8")
     lines = text.splitlines()
     assert "| step, SGPA / MLE with kernel attention | 1.40 | ≤ 1.5 | met |" in lines
     assert "| step, SGPA | 2.38 ms | ≤ 2.5 ms | met |" in lines
     assert "| step at T = 2,048, SGPA / MLE with softmax | 8.75 | ≤ 2.5 | **missed** |" in lines
-    assert "| step on a CPU, SGPA / the same written the obvious way | 0.23 | ≤ 0.5 | met |" in lines
+    assert "| step on a CPU, SGPA / naive SGPA | 0.23 | ≤ 0.5 | met |" in lines
     assert "| SGPA | 2.38 | 1.40 | 4.20 | 1.40 | 1.40 | 54.0 | 86.3 |" in lines
     assert next(line for line in lines if line.startswith(f"| {NAME} | 33")).endswith("| out of memory |")
-    assert "Measured on a made-up GPU, torch 9.9, commit abc, 2000-01-01 00:00 UTC." in text
+    assert "Measured on an invented GPU, torch 9.9, commit abc, 2000-01-01 00:00 UTC." in text
     assert max(len(line) for line in lines if not line.startswith("|")) <= 120
     assert all(line.count("|") == lines[i + 1].count("|") for i, line in enumerate(lines) if "|---" in line)
     assert ElementTree.parse(tmp_path / "speed.svg").getroot().tag.endswith("svg")
 
 
-def test_an_empty_record_gives_a_page_too(tmp_path):
+def test_page_of_an_empty_record(tmp_path):
     write(tmp_path / FILE, [])
     page.main([str(tmp_path / FILE), "--out", str(tmp_path)])
     text = (tmp_path / "speed.md").read_text(encoding="utf-8")
@@ -70,7 +70,7 @@ def test_an_empty_record_gives_a_page_too(tmp_path):
 
 
 @pytest.mark.parametrize("other", [RUN | {"date": "2000-01-02 00:00 UTC"}, RUN | {"hardware": "another"}])
-def test_numbers_of_different_runs_are_never_divided(other):
-    rows = [replace(row, run=other) if row.name == BASE else row for row in made_up()]
+def test_ratios_of_different_runs_are_not_formed(other):
+    rows = [replace(row, run=other) if row.name == BASE else row for row in invented_rows()]
     assert Speed(tuple(rows)).ratio("model", SGPA, BASE, "step") is None
     assert Speed(tuple(rows)).ratio("model", SGPA, SOFTMAX, "step") == pytest.approx(1.75)

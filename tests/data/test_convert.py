@@ -14,6 +14,7 @@ from sgpa.core.errors import InputError
 from sgpa.data import sources
 from sgpa.data.convert import READERS, convert
 from sgpa.data.images import cifar
+from sgpa.data.prepare import prepare
 from sgpa.data.sources import SOURCES, Source
 
 
@@ -108,21 +109,21 @@ def test_cifar100_has_both_labels(tmp_path):
     assert np.array_equal(pixels(got[2]), train[2, 2:].reshape(3, 32, 32).transpose(1, 2, 0))
 
 
-def test_svhn_calls_zero_zero(tmp_path):
+def test_svhn_label_10_becomes_0(tmp_path):
     archive, X, _ = svhn(tmp_path / "test_32x32.mat")
     got = rows(convert("svhn", archive, tmp_path), "test")
     assert [row["label"] for row in got] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 3]
     assert all(np.array_equal(pixels(row), X[..., i]) for i, row in enumerate(got))
 
 
-def test_imdb_is_in_order_of_label_and_number(tmp_path):
+def test_imdb_is_ordered_by_label_and_number(tmp_path):
     files = convert("imdb", imdb(tmp_path / "a.tar.gz"), tmp_path)
     expected = [f"train {label} {n} caf\u00e9<br />" for label in ("neg", "pos") for n in (0, 2, 10)]
     assert [row["text"] for row in rows(files, "train")] == expected
     assert [row["label"] for row in rows(files, "test")] == [0, 0, 0, 1, 1, 1]
 
 
-def test_cola_takes_quotes_as_they_are(tmp_path):
+def test_cola_keeps_quotation_marks(tmp_path):
     got = rows(convert("cola", cola(tmp_path / "c.zip"), tmp_path), "validation_in_domain")
     assert got[0] == {
         "sentence": "in_domain_dev A \"cat' sat.",
@@ -147,7 +148,7 @@ def test_mini_imagenet_from_a_folder(tmp_path):
     assert pixels(got[1])[5, 5].tolist() == [20, 0, 0]
 
 
-def test_columns_are_those_of_the_table(tmp_path):
+def test_columns_equal_those_of_the_sources(tmp_path):
     made = {
         "cifar10": cifar10(tmp_path / "1")[0],
         "cifar100": cifar100(tmp_path / "2")[0],
@@ -162,19 +163,18 @@ def test_columns_are_those_of_the_table(tmp_path):
             assert tuple(pq.read_schema(file).names) == SOURCES[name].columns, name
 
 
-def test_from_an_archive_to_tensors(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    monkeypatch.delenv("SGPA_DATA", raising=False)
+@pytest.mark.usefixtures("own_cache")
+def test_archive_is_prepared_and_loaded_as_tensors(tmp_path, monkeypatch):
     archive, train, _ = cifar10(tmp_path / "mine.tar.gz")
     tiny = Source(what="tiny", rows={"train": 20, "test": 4}, columns=("img", "label"), terms="none")
     monkeypatch.setattr(sources, "SOURCES", {"cifar10": tiny})
-    sources.prepare("cifar10", own_copy=archive)
+    prepare("cifar10", own_copy=archive)
     images, labels = cifar.load_images("cifar10", "train")
     assert torch.equal(images, torch.from_numpy(train[:, 1:].reshape(-1, 3, 32, 32)))
     assert labels.tolist() == train[:, 0].tolist()
 
 
-# --- archives that are not what they should be
+# --- wrong and damaged archives
 
 
 def make(name: str, file: Path) -> Path:
@@ -201,7 +201,7 @@ def test_other_files_are_refused(tmp_path, name, content):
         convert(name, tmp_path / "archive.mat", tmp_path)
 
 
-def test_the_wrong_archive_says_what_is_missing(tmp_path):
+def test_error_names_what_a_wrong_archive_lacks(tmp_path):
     archive, *_ = cifar100(tmp_path / "c.tar.gz")
     with pytest.raises(InputError, match=r"has no data_batch_1.bin, .*not CIFAR's binary version"):
         convert("cifar10", archive, tmp_path)
@@ -220,7 +220,7 @@ def test_the_wrong_archive_says_what_is_missing(tmp_path):
         convert("imdb", tmp_path / "nowhere.tar", tmp_path)
 
 
-def test_damage_inside_is_located(tmp_path):
+def test_error_locates_damage_inside_an_archive(tmp_path):
     _, train, _ = cifar100(tmp_path / "c.tar.gz")
     bad = train.copy()
     bad[3, 1] = 100
@@ -243,5 +243,5 @@ def test_damage_inside_is_located(tmp_path):
         convert("imdb", tmp_path / "i.tar", tmp_path)
 
 
-def test_every_fetched_set_has_a_reader():
+def test_every_set_with_a_download_has_a_reader():
     assert {name for name, source in SOURCES.items() if source.url} <= set(READERS)

@@ -10,7 +10,7 @@ def numbers(n=23, **options):
     return Dataset(torch.arange(n), torch.arange(n), **options)
 
 
-def test_every_row_comes_once_and_the_order_follows_from_the_seed():
+def test_every_row_comes_once_in_an_order_fixed_by_the_seed():
     data = numbers()
     first, second, other = (torch.cat([b.targets for b in data.batches(5, seed)]) for seed in (1, 1, 2))
     assert torch.equal(first, second)
@@ -30,7 +30,7 @@ def test_rows_of_similar_length_share_a_batch():
     assert not torch.equal(means, means.sort().values)  # batches are mixed, not from short to long
 
 
-def test_augmentation_touches_shuffled_batches_only_and_repeats():
+def test_augmentation_applies_to_shuffled_batches_only():
     data = numbers(augment=lambda x, g: x + torch.randint(100, 200, x.shape, generator=g))
     first, second = ([b.inputs for b in data.batches(5, 7)] for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
@@ -38,7 +38,7 @@ def test_augmentation_touches_shuffled_batches_only_and_repeats():
     assert torch.cat([b.inputs for b in data.batches(5)]).max() < 23
 
 
-def test_a_model_carries_its_own_preprocessing():
+def test_model_normalises_uint8_images():
     embedding = PatchConfig(image_size=8, channels=2, mean=(0.1, 0.2), std=(0.3, 0.4))
     model = Transformer(ModelConfig(embedding=embedding, depth=1, heads=2, width=8)).eval()
     pixels = torch.randint(0, 256, (3, 2, 8, 8), dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""Fetching and preparing, from a server of our own on this machine."""
+"""Downloads from a local server, and preparing a data set."""
 
 import hashlib
 import json
@@ -15,15 +15,13 @@ from typer.testing import CliRunner
 from sgpa.cli.data import data_app
 from sgpa.core.errors import InputError
 from sgpa.data import convert, fetch, sources
-from sgpa.data.sources import SOURCES, Source, prepare, verify
+from sgpa.data.prepare import prepare
+from sgpa.data.sources import SOURCES, Source, verify
 
 COLA = ("train", "validation_in_domain", "validation_out_of_domain")
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    monkeypatch.delenv("SGPA_DATA", raising=False)
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 class Server(ThreadingHTTPServer):
@@ -93,21 +91,21 @@ def test_fetch_reports_progress_and_leaves_one_file(server, tmp_path):
     assert seen == sorted(seen)
 
 
-def test_a_broken_connection_is_resumed(server, tmp_path):
+def test_broken_connection_is_resumed(server, tmp_path):
     server.cut = 120_000
     fetch.fetch(address(server), tmp_path / "a", md5=md5(server.content))
     assert (tmp_path / "a").read_bytes() == server.content
     assert server.requests == [None, "bytes=120000-", "bytes=240000-"]
 
 
-def test_an_earlier_download_is_resumed(server, tmp_path):
+def test_earlier_download_is_resumed(server, tmp_path):
     (tmp_path / "a.part").write_bytes(server.content[:1000])
     fetch.fetch(address(server), tmp_path / "a", md5=md5(server.content))
     assert server.requests == ["bytes=1000-"]
     assert (tmp_path / "a").read_bytes() == server.content
 
 
-def test_a_server_without_ranges_sends_everything_again(server, tmp_path):
+def test_server_without_range_requests_sends_the_whole_file(server, tmp_path):
     server.ranges = False
     (tmp_path / "a.part").write_bytes(b"x" * 1000)
     fetch.fetch(address(server), tmp_path / "a", md5=md5(server.content))
@@ -115,19 +113,19 @@ def test_a_server_without_ranges_sends_everything_again(server, tmp_path):
 
 
 @pytest.mark.parametrize("extra", [0, 10])
-def test_a_part_that_is_whole_or_too_long(server, tmp_path, extra):
+def test_partial_file_that_is_complete_or_too_long(server, tmp_path, extra):
     (tmp_path / "a.part").write_bytes(server.content + b"x" * extra)
     fetch.fetch(address(server), tmp_path / "a", md5=md5(server.content))
     assert (tmp_path / "a").read_bytes() == server.content
 
 
-def test_a_wrong_checksum_leaves_nothing_behind(server, tmp_path):
+def test_wrong_checksum_leaves_no_file(server, tmp_path):
     with pytest.raises(InputError, match=r"published is 0{32}; the download was damaged, try again"):
         fetch.fetch(address(server), tmp_path / "a", md5="0" * 32)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_server_and_no_file_there(server, tmp_path):
+def test_unreachable_server_and_missing_file(server, tmp_path):
     with pytest.raises(InputError, match=r"404|Not Found"):
         fetch.fetch(address(server, "elsewhere"), tmp_path / "a")
     with pytest.raises(
@@ -142,7 +140,7 @@ def test_no_server_and_no_file_there(server, tmp_path):
 
 @pytest.fixture
 def served(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """The server has an archive of `cola`, which a reader of our own converts."""
+    """The server has an archive of `cola`, with a reader for it."""
     rows = dict.fromkeys(COLA, 3)
     served = Source(
         what="tiny", rows=rows, columns=("text",), terms="none", url=address(server), md5=md5(server.content)
@@ -166,7 +164,7 @@ def test_prepare_fetches_converts_and_verifies_once(served, tmp_path):
     assert [part.checksums for part in verify("cola")] == [1, 1, 1]  # of the manifest
     assert not (tmp_path / "xdg" / "sgpa" / "downloads" / "archive.zip").exists()
     assert prepare("cola") == folder
-    assert len(served.requests) == 1, "the second time needs no server"
+    assert len(served.requests) == 1, "the second call needs no server"
 
 
 def test_prepare_into_a_named_directory(served, tmp_path):
@@ -175,7 +173,7 @@ def test_prepare_into_a_named_directory(served, tmp_path):
 
 
 @pytest.mark.parametrize("broken_split", [0, 1, 2])
-def test_a_conversion_that_fails_leaves_nothing_that_counts(served, tmp_path, monkeypatch, broken_split):
+def test_failed_conversion_leaves_no_parquet_file(served, tmp_path, monkeypatch, broken_split):
     whole = convert.READERS["cola"]
 
     def breaking(archive: Path, progress: fetch.Progress | None) -> convert.Tables:
@@ -190,10 +188,10 @@ def test_a_conversion_that_fails_leaves_nothing_that_counts(served, tmp_path, mo
     assert not list((tmp_path / "xdg").rglob("*.parquet"))
     monkeypatch.setitem(convert.READERS, "cola", whole)
     prepare("cola")
-    assert len(served.requests) == 1, "the archive is still there and whole"
+    assert len(served.requests) == 1, "the complete archive is used again"
 
 
-def test_stopping_between_splits_does_not_count_as_prepared(served, tmp_path, monkeypatch):
+def test_interrupted_publication_is_not_prepared(served, tmp_path, monkeypatch):
     moved: list[Path] = []
 
     def replace_once(source: Path, target: Path) -> None:
@@ -213,7 +211,7 @@ def test_stopping_between_splits_does_not_count_as_prepared(served, tmp_path, mo
     assert json.loads((tmp_path / "xdg" / "sgpa" / "cola" / "manifest.json").read_text())["set"] == "cola"
 
 
-def test_an_archive_with_too_few_rows_is_refused(served, tmp_path, monkeypatch):
+def test_archive_with_too_few_rows_is_refused(served, tmp_path, monkeypatch):
     monkeypatch.setitem(
         convert.READERS, "cola", lambda *_: iter([(s, pa.table({"text": ["a"]})) for s in COLA])
     )
@@ -222,7 +220,7 @@ def test_an_archive_with_too_few_rows_is_refused(served, tmp_path, monkeypatch):
     assert not list((tmp_path / "xdg").rglob("*.parquet"))
 
 
-def test_a_copy_of_ones_own(served, tmp_path):
+def test_own_copy_of_the_archive(served, tmp_path):
     mine = tmp_path / "mine.zip"
     mine.write_bytes(served.content)
     prepare("cola", own_copy=mine)
@@ -235,16 +233,16 @@ def test_a_copy_of_ones_own(served, tmp_path):
         prepare("cola", own_copy=tmp_path / "nowhere.zip")
 
 
-def test_offline_an_archive_put_by_hand_is_used(served, tmp_path):
+def test_archive_placed_in_downloads_is_used_and_kept(served, tmp_path):
     place = tmp_path / "xdg" / "sgpa" / "downloads" / "archive.zip"
     place.parent.mkdir(parents=True)
     place.write_bytes(served.content)
     prepare("cola")
     assert served.requests == []
-    assert place.exists(), "not ours to delete"
+    assert place.exists(), "the user's file is kept"
 
 
-def test_sets_that_cannot_be_fetched_say_what_to_bring(tmp_path):
+def test_sets_without_a_download_name_the_files_to_bring(tmp_path):
     with pytest.raises(
         InputError, match=r"pickles.*put Parquet files at .*zinc/train-00000-of-00001.parquet"
     ):

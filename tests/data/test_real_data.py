@@ -1,7 +1,6 @@
-"""The real files, where they are: in $SGPA_DATA, or in shared/data beside the checkout."""
+"""The real data sets, in $SGPA_DATA or in shared/data beside the checkout."""
 
 import hashlib
-import time
 
 import numpy as np
 import pytest
@@ -55,29 +54,31 @@ IMAGES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "split", "mean", "fewest", "most"), IMAGES)
-def test_images(name, split, mean, fewest, most):
+def test_image_means_and_class_counts(name, split, mean, fewest, most):
     need(name, split)
     images, labels = load_images(name, split, DATA)
     assert images.shape == (len(labels), 3, 32, 32)
     counts = labels.bincount(minlength=CLASSES[name])
     assert fewest <= counts.min() <= counts.max() <= most
-    # subsets of SVHN and mini-ImageNet are as near to the whole as a sample of 10,000 images can be
+    # SVHN and mini-ImageNet may be subsets of about 10,000 images
     tolerance = 5e-5 if name.startswith("cifar") else 5e-3
-    found = torch.stack([images[:, c].double().mean() / 255 for c in range(3)])
-    assert torch.allclose(found, torch.tensor(mean, dtype=torch.double), rtol=0, atol=tolerance)
+    means = torch.stack([images[:, c].double().mean() / 255 for c in range(3)])
+    assert torch.allclose(means, torch.tensor(mean, dtype=torch.double), rtol=0, atol=tolerance)
 
 
-# of the publisher's binary files: labels, then red, green and blue, record by record
+# MD5 of the published binary files: labels, then red, green and blue, record by record
+# (two training images of CIFAR-100 share one file name, so that copies differ in which comes first)
 BINARY_MD5 = {
     ("cifar10", "test"): ("803d5f7f4d78ea53de84dbe85f74fb6d", ["label"]),
-    ("cifar100", "train"): ("6172c7755cfe09b2fe270c85cebc1b15", ["coarse_label", "fine_label"]),
     ("cifar100", "test"): ("4499cfba6c016c1be1438163640a0898", ["coarse_label", "fine_label"]),
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "split"), BINARY_MD5)
-def test_order_labels_and_pixels_are_the_publishers(name, split):
+def test_order_labels_and_pixels_equal_the_published_files(name, split):
     need(name, split)
     expected, labels = BINARY_MD5[name, split]
     pixels = load_images(name, split, DATA)[0].flatten(1).numpy()
@@ -85,20 +86,18 @@ def test_order_labels_and_pixels_are_the_publishers(name, split):
     assert hashlib.md5(np.concatenate([*bytes_before, pixels], 1).tobytes()).hexdigest() == expected
 
 
-def test_cifar10_comes_back_from_the_cache_quickly():
+@pytest.mark.slow
+def test_cifar10_is_cached_and_its_model_trains(monkeypatch):
     need("cifar10")
     cifar("cifar10", data_dir=DATA)
-    start = time.process_time()  # of this process alone, whatever else the machine is doing
+    monkeypatch.setattr("sgpa.data.images.cifar._decode", None)  # would fail if called
     data = cifar("cifar10", augment=True, data_dir=DATA)
-    total = int(data.train.inputs.sum())
-    assert time.process_time() - start < 10  # about 0.3 s; the first time takes 8 s
-    assert total > 0
     assert [len(part) for part in (data.train, data.validation, data.test)] == [45_000, 5_000, 10_000]
     assert data.train.targets.bincount().min() > 4_400
     model = Sgpa().build(ModelConfig(embedding=PatchConfig(mean=MEAN, std=STD)))
     loss = Sgpa().loss(model, next(data.train.batches(100, 0)), Progress(0.0, len(data.train)))
     loss.total.backward()
-    assert time.process_time() - start < 10  # with the first training step of the paper's model
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
     spread = torch.stack([data.train.inputs[:, c].double().std() / 255 for c in range(3)])
     assert torch.allclose(spread, torch.tensor(STD, dtype=torch.double), atol=1e-3)
 
@@ -109,7 +108,7 @@ def test_imdb_is_balanced(split):
     assert np.bincount(column("imdb", split, "label")).tolist() == [12_500, 12_500]
 
 
-def test_cola_is_seven_tenths_acceptable():
+def test_share_of_acceptable_sentences_in_cola():
     need("cola")
     inside = [column("cola", split, "label") for split in ("train", "validation_in_domain")]
     assert len(np.concatenate(inside)) == 9_078
@@ -126,7 +125,8 @@ def test_zinc_labels_and_sizes(split):
     assert column("zinc", split, "num_nodes").mean() == pytest.approx(23.1, abs=0.2)
 
 
-def test_the_kept_cifar10_model_is_the_one_of_the_results():
+@pytest.mark.slow
+def test_kept_cifar10_model_reproduces_the_results():
     need("cifar10", "test")
     images, labels = (part[:200] for part in load_images("cifar10", "test", DATA))
     trained = open_trained(KEPT["cifar10"])

@@ -12,16 +12,12 @@ from sgpa.core.errors import InputError
 from sgpa.data import convert, sources
 from sgpa.data.sources import SOURCES, Source, find, read_table, verify
 
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    monkeypatch.delenv("SGPA_DATA", raising=False)
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Source:
-    """Ten rows in two splits stand for a whole set called cifar10."""
+    """A set called cifar10 with ten rows in two splits."""
     small = Source(what="tiny", rows={"train": 6, "test": 4}, columns=("text", "label"), terms="none")
     monkeypatch.setattr(sources, "SOURCES", {**SOURCES, "cifar10": small})
     return small
@@ -34,10 +30,10 @@ def put(folder: Path, split: str, rows: int, part: int = 0, parts: int = 1) -> P
     return file
 
 
-# --- where files are found
+# --- search
 
 
-def test_a_named_directory_is_the_only_one_searched(tmp_path, monkeypatch):
+def test_named_directory_is_the_only_one_searched(tmp_path, monkeypatch):
     put(tmp_path / "env" / "a", "train", 2)
     monkeypatch.setenv("SGPA_DATA", str(tmp_path / "env"))
     assert find("a", "train") == [tmp_path / "env" / "a" / "train-00000-of-00001.parquet"]
@@ -45,7 +41,7 @@ def test_a_named_directory_is_the_only_one_searched(tmp_path, monkeypatch):
         find("a", "train", tmp_path / "other")
 
 
-def test_the_cache_fills_in_splits_that_the_data_directory_lacks(tmp_path, monkeypatch):
+def test_missing_splits_are_searched_in_the_cache(tmp_path, monkeypatch):
     test = put(tmp_path / "env" / "a", "test", 2)
     train = put(tmp_path / "xdg" / "sgpa" / "a", "train", 2)
     put(tmp_path / "xdg" / "sgpa" / "a", "test", 3)
@@ -54,19 +50,19 @@ def test_the_cache_fills_in_splits_that_the_data_directory_lacks(tmp_path, monke
     assert find("a", "train") == [train]
 
 
-def test_the_cache_is_in_the_home_directory_without_xdg(monkeypatch, tmp_path):
+def test_cache_is_in_the_home_directory_without_xdg(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert sources.cache_dir() == tmp_path / ".cache" / "sgpa"
 
 
-def test_parts_come_in_order_and_splits_are_not_mixed_up(tmp_path):
+def test_parts_are_in_order_and_of_one_split(tmp_path):
     parts = [put(tmp_path / "a", "validation", 1, i, 3) for i in (2, 0, 1)]
     put(tmp_path / "a", "validation_in_domain", 1)
     assert find("a", "validation", tmp_path) == sorted(parts)
 
 
-def test_a_missing_set_says_where_to_put_it_and_how_to_get_it(tmp_path):
+def test_missing_set_names_the_path_and_the_command(tmp_path):
     with pytest.raises(InputError) as error:
         find("cifar100", "train", tmp_path)
     assert str(tmp_path / "cifar100" / "train-00000-of-00001.parquet") in str(error.value)
@@ -75,7 +71,7 @@ def test_a_missing_set_says_where_to_put_it_and_how_to_get_it(tmp_path):
         find("zinc", "train", tmp_path)
 
 
-def test_a_missing_part_is_named(tmp_path):
+def test_missing_part_is_named(tmp_path):
     for part in (0, 1, 3):
         put(tmp_path / "cifar10", "train", 2, part, 4)
     with pytest.raises(
@@ -84,7 +80,7 @@ def test_a_missing_part_is_named(tmp_path):
         find("cifar10", "train", tmp_path)
 
 
-def test_one_split_in_two_partitions_is_refused(tmp_path):
+def test_split_in_two_partitions_is_refused(tmp_path):
     put(tmp_path / "a", "train", 2, 0, 1)
     for part in range(2):
         put(tmp_path / "a", "train", 2, part, 2)
@@ -95,12 +91,12 @@ def test_one_split_in_two_partitions_is_refused(tmp_path):
 # --- checks
 
 
-def test_the_table_is_consistent():
+def test_table_of_sources_is_consistent():
     for name, source in SOURCES.items():
         assert source.what, name
         assert source.terms, name
         assert all(rows > 0 for rows in source.rows.values()), name
-        assert bool(source.url) != bool(source.by_hand), f"{name} is either fetched or brought"
+        assert bool(source.url) != bool(source.by_hand), f"{name} is either fetched or brought by the user"
         assert (name in convert.READERS) or not source.url, name
         assert len(source.md5) in (0, 32), name
 
@@ -140,7 +136,7 @@ def test_wrong_columns(tmp_path):
         read_table(find("cola", "train", tmp_path)[0], ["img"])
 
 
-def test_a_subset_is_fine_where_only_a_share_is_scored(tmp_path, monkeypatch):
+def test_ood_sets_may_be_subsets(tmp_path, monkeypatch):
     part = Source(what="tiny", rows={"test": 9}, columns=("text",), terms="none", partial=True)
     monkeypatch.setattr(sources, "SOURCES", {"svhn": part})
     put(tmp_path / "svhn", "test", 5)
@@ -151,7 +147,7 @@ def test_a_subset_is_fine_where_only_a_share_is_scored(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("keep", [0, 3, 0.5, 0.99])
-def test_a_truncated_file_is_named(tmp_path, tiny, keep):
+def test_truncated_file_is_named(tmp_path, tiny, keep):
     file = put(tmp_path / "cifar10", "train", 6)
     content = file.read_bytes()
     file.write_bytes(content[: int(keep * len(content)) if keep < 1 else keep])
@@ -198,6 +194,6 @@ def test_help_has_an_example(command):
     assert "--data-dir" in output
 
 
-def test_an_unknown_name_lists_the_known_ones():
+def test_unknown_name_lists_the_known_names():
     for command in ("verify", "prepare"):
         assert run(command, "nothing") == (2, f"unknown data set 'nothing'; known: {', '.join(SOURCES)}")

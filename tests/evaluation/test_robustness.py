@@ -5,7 +5,7 @@ import torch
 from sgpa.core.errors import InputError
 from sgpa.core.types import Classification
 from sgpa.data import corruptions
-from sgpa.data.corruptions import ready
+from sgpa.data.corruptions import on_disk
 from sgpa.evaluation.evaluate import Results, Subject, at_once
 from sgpa.evaluation.robustness import evaluate_corruptions
 from sgpa.experiments.runner.result_cache import ResultCache
@@ -57,13 +57,13 @@ def test_ready_made_files_are_used_when_there_are_any(tmp_path):
     (tmp_path / "data" / "CIFAR-10-C").mkdir(parents=True)
     for name in TYPES:
         np.save(tmp_path / "data" / "CIFAR-10-C" / f"{name}.npy", stacked)
-    published = ready.find("cifar10", images, tmp_path / "data")
+    published = on_disk.find("cifar10", images, tmp_path / "data")
     found = evaluate_corruptions(
         Brightness(), SUBJECT, images, labels, types=TYPES, severities=(2,), ready_made=published
     )
     assert {r["shift"] for r in found.records} == {"cifar10-c:2", *(f"cifar10-c/{name}:2" for name in TYPES)}
     with pytest.raises(InputError, match=r"holds uint8 .* expected uint8 \[15, 32, 32, 3\]"):
-        ready.find("cifar10", images[:3], tmp_path / "data").load("contrast", 1)
+        on_disk.find("cifar10", images[:3], tmp_path / "data").load("contrast", 1)
     with pytest.raises(InputError, match=r"fog.npy is missing"):
         evaluate_corruptions(Brightness(), SUBJECT, images, labels, types=("fog",), ready_made=published)
 
@@ -71,10 +71,12 @@ def test_ready_made_files_are_used_when_there_are_any(tmp_path):
 def test_sets_made_once_give_the_same_numbers(tmp_path):
     images, labels = data(6)
     told = []
-    folder = ready.make("cifar10", images, tmp_path, types=TYPES[:1], tell=lambda *line: told.append(line))
+    folder = on_disk.write(
+        "cifar10", images, tmp_path, types=TYPES[:1], on_progress=lambda *line: told.append(line)
+    )
     assert told == [("gaussian_noise", 0, 1), ("done", 1, 1)]
-    kept = ready.find("cifar10", images, tmp_path)
-    assert kept == ready.CorruptedFiles(folder, 6, regenerated=True)
+    kept = on_disk.find("cifar10", images, tmp_path)
+    assert kept == on_disk.CorruptedFiles(folder, 6, regenerated=True)
     both = [
         # the first five of six, one type that was made before and one that was not
         evaluate_corruptions(Brightness(), SUBJECT, images[:5], labels[:5], types=TYPES, ready_made=made)
@@ -83,23 +85,23 @@ def test_sets_made_once_give_the_same_numbers(tmp_path):
     assert both[0] == both[1]
 
     before = (folder / "gaussian_noise.npy").stat().st_mtime_ns
-    ready.make("cifar10", images, tmp_path, types=TYPES)
+    on_disk.write("cifar10", images, tmp_path, types=TYPES)
     assert (folder / "gaussian_noise.npy").stat().st_mtime_ns == before  # made once
     assert not list(folder.glob(".*.tmp"))
 
 
 def test_sets_of_other_images_are_not_used(tmp_path):
     images, _ = data(4)
-    folder = ready.make("cifar10", images, tmp_path, types=TYPES)
-    assert ready.find("cifar10", 255 - images, tmp_path) is None
-    assert ready.find("cifar100", images, tmp_path) is None
-    ready.make("cifar10", 255 - images, tmp_path, types=TYPES[:1])
-    assert ready.find("cifar10", images, tmp_path) is None
+    folder = on_disk.write("cifar10", images, tmp_path, types=TYPES)
+    assert on_disk.find("cifar10", 255 - images, tmp_path) is None
+    assert on_disk.find("cifar100", images, tmp_path) is None
+    on_disk.write("cifar10", 255 - images, tmp_path, types=TYPES[:1])
+    assert on_disk.find("cifar10", images, tmp_path) is None
     assert sorted(path.name for path in folder.glob("*.npy")) == [
         "gaussian_noise.npy"
     ]  # the old ones are gone
     (folder / "made.json").write_text("{")
-    assert ready.find("cifar10", 255 - images, tmp_path) is None
+    assert on_disk.find("cifar10", 255 - images, tmp_path) is None
 
 
 def test_all_fifteen_are_the_default():

@@ -38,10 +38,10 @@ def data(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _small(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-    monkeypatch.setattr("sgpa.data.texts.tokenized.IMDB_SIZES", (24, 6, 10))
-    monkeypatch.setattr("sgpa.data.texts.words.COLA_TRAIN", 30)
-    monkeypatch.setattr("sgpa.data.texts.words.COLA_TEST", 10)
-    monkeypatch.setattr("sgpa.data.texts.words.WATCHED", 8)
+    monkeypatch.setattr("sgpa.data.texts.imdb.IMDB_SIZES", (24, 6, 10))
+    monkeypatch.setattr("sgpa.data.texts.cola.COLA_TRAIN", 30)
+    monkeypatch.setattr("sgpa.data.texts.cola.COLA_TEST", 10)
+    monkeypatch.setattr("sgpa.data.texts.cola.WATCHED", 8)
 
 
 KEY = ("dataset", "augmentation", "evaluation", "metric")

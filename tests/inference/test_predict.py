@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 
 import numpy as np
@@ -12,8 +13,9 @@ from PIL import Image
 from sgpa.core.errors import CheckpointError, InputError
 from sgpa.core.types import Classification, Regression
 from sgpa.data.images import digits
+from sgpa.data.images.folder import files_below
 from sgpa.data.language_model.model import ElmoConfig, ElmoModel
-from sgpa.data.texts import tokenized
+from sgpa.data.texts.tokenizer import train_tokenizer
 from sgpa.experiments.recipes import plan, plans
 from sgpa.experiments.runner import RunFolder, benchmark, calibrate, export, open_cell, open_trained, train
 from sgpa.inference import readers
@@ -113,7 +115,7 @@ def test_images_are_predicted_from_the_command_line(cells, photos, tmp_path):
     assert "trust" in shown.out
     with (tmp_path / "answers.csv").open(encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
-    assert [line["file"] for line in lines] == [str(p) for p in readers.files_below(photos)]
+    assert [line["file"] for line in lines] == [str(p) for p in files_below(photos)]
     assert {line["trust"] for line in lines} <= {"yes", "no"}
     printed = sgpa("predict", cell, photos / "1.png", photos / "0.png", "--json")
     answers = json.loads(printed.out)
@@ -160,7 +162,7 @@ def test_folders_without_a_finished_run_are_refused(cells, photos, tmp_path):
     shutil.rmtree(lost / "trainings" / "kernel-mle-0")
     assert "does not exist" in sgpa("predict", lost / "cells" / "kernel-mle-0", photos).complaint
     (lost / "cells" / "kernel-sgpa-0" / "reader.json").write_text('{"kind": "smells"}')
-    assert "does not say how" in sgpa("predict", lost / "cells" / "kernel-sgpa-0", photos).complaint
+    assert "does not describe a reader" in sgpa("predict", lost / "cells" / "kernel-sgpa-0", photos).complaint
     told = sgpa("predict", cells / "kernel-sgpa-0", photos, "--out", tmp_path)
     assert "is a folder; name a file" in told.complaint
 
@@ -169,9 +171,9 @@ def test_folders_without_a_finished_run_are_refused(cells, photos, tmp_path):
 @pytest.mark.parametrize("name", ["cifar10", "imdb", "cola", "zinc"])
 def test_every_kind_of_recipe_reads_new_inputs(tmp_path, monkeypatch, name):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("sgpa.data.texts.tokenized.IMDB_SIZES", (24, 6, 10))
-    monkeypatch.setattr("sgpa.data.texts.words.COLA_TRAIN", 30)
-    monkeypatch.setattr("sgpa.data.texts.words.COLA_TEST", 10)
+    monkeypatch.setattr("sgpa.data.texts.imdb.IMDB_SIZES", (24, 6, 10))
+    monkeypatch.setattr("sgpa.data.texts.cola.COLA_TRAIN", 30)
+    monkeypatch.setattr("sgpa.data.texts.cola.COLA_TEST", 10)
     data = hub.write_all(tmp_path / "data")
     ElmoModel(ElmoConfig(filters=((1, 4),), width=4, cell=8)).save(tmp_path / "language-model")
     own = {
@@ -210,7 +212,7 @@ def test_images_are_read_as_in_training(photos, tmp_path):
 
 @pytest.fixture
 def tokenizer():
-    return tokenized.train_tokenizer(["a good film", "a bad film"], vocabulary=270)
+    return train_tokenizer(["a good film", "a bad film"], vocabulary=270)
 
 
 def test_readers_survive_saving(tmp_path, tokenizer, photos):
@@ -283,6 +285,15 @@ def test_errors_name_bad_texts(tmp_path, tokenizer, name, content, column, compl
         reader.read([])
     with pytest.raises(InputError, match="a text is empty"):
         reader.read([], [" "])
+
+
+def test_pipes_and_names_that_are_not_utf8_are_refused(tmp_path, tokenizer):
+    for name, reader in (("a.txt", TextReader(tokenizer=tokenizer)), ("a.png", ImageReader())):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(InputError, match=rf"{name} is not a regular file"):
+            reader.read([tmp_path / name])
+        with pytest.raises(InputError, match=r"\\xff.txt: the name is not valid UTF-8"):
+            reader.read([tmp_path / os.fsdecode(b"\xff.txt")])
 
 
 def test_errors_name_bad_molecules_and_their_rows():

@@ -1,4 +1,4 @@
-"""Small made-up data sets in the layout of the real ones, for tests of everything that reads them."""
+"""Small fake data sets in the layout of the real ones."""
 
 import io
 import json
@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from sgpa.data.graphs.batch import Vocabulary
+from sgpa.data.graphs.vocabulary import Vocabulary
 
 WORDS = tuple("a the good bad film was is not very plot actor boring great we they saw slept".split())  # noqa: SIM905
 
 
 def write_all(root: Path, rows: int = 20, seed: int = 0) -> Path:
-    """Every data set the recipes read: `rows` training rows each, and as many test rows."""
+    """Every data set of the recipes, with `rows` training rows and as many test rows."""
     rng = np.random.default_rng(seed)
     for name, label, classes in (
         ("cifar10", "label", 10),
@@ -38,7 +38,7 @@ def write_all(root: Path, rows: int = 20, seed: int = 0) -> Path:
 
 
 def images(file: Path, rng: np.random.Generator, rows: int, label: str, classes: int) -> None:
-    """Noise whose colour tells the class."""
+    """Noise whose mean grey level depends on the class."""
     labels = rng.permutation(np.arange(rows) % classes)
     encoded = []
     for k in labels:
@@ -51,7 +51,7 @@ def images(file: Path, rng: np.random.Generator, rows: int, label: str, classes:
 
 
 def texts(file: Path, rng: np.random.Generator, rows: int, column: str = "text") -> None:
-    """Random words; good films are positive."""
+    """Random words; rows with "good" have label 1, rows with "bad" 0."""
     lines = [[str(w) for w in rng.choice(WORDS, rng.integers(3, 9))] for _ in range(rows)]
     labels = [i % 2 for i in range(rows)]
     lines = [["good" if y else "bad", *words] for words, y in zip(lines, labels, strict=True)]

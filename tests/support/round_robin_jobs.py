@@ -1,11 +1,13 @@
-"""Jobs of all kinds for test_turns.py, where other processes find them."""
+"""Jobs for test_round_robin.py, in a module that other processes can import."""
 
 import os
-import time
+import threading
 from contextlib import contextmanager
 
 import torch
-from benchmarks.round_robin import CalibratedMethod
+from benchmarks.round_robin import ReadyJob
+
+RELEASED = threading.Event()  # lets the job "never ready" end
 
 
 @contextmanager
@@ -14,16 +16,16 @@ def make(task):
         os._exit(3)
     if task == "fails":
         raise ValueError("first line\nsecond line")
-    if task == "needs much":
+    if task == "out of memory":
         raise torch.OutOfMemoryError("CUDA out of memory")
-    if task == "slow":
-        time.sleep(1.0)
-    turns = iter(range(1, 10))
+    if task == "never ready":
+        RELEASED.wait()
+    runs = iter(range(1, 10))
 
-    def turn():
-        number = next(turns)
-        if task == "fails later" and number == 2:
+    def run():
+        number = next(runs)
+        if task == "fails in round 2" and number == 2:
             raise FileNotFoundError("gone")
         return float(number) if task == "counts" else float(os.getpid())
 
-    yield CalibratedMethod(turn, peak=7)
+    yield ReadyJob(run, peak=7)

@@ -1,9 +1,9 @@
-"""Results that are kept can be read again, and added to."""
+"""Archived results can be read again and merged with other runs."""
 
 from pathlib import Path
 
 import pytest
-from tools.archive_run import found, keep
+from tools.archive_run import archive, read_results
 from tools.readme_tables import ROOT
 
 from sgpa.report import merge
@@ -16,15 +16,15 @@ def numbers(results: dict) -> list:
 
 
 @pytest.mark.slow
-def test_what_is_kept_is_what_was_found(tmp_path: Path) -> None:
+def test_archived_results_equal_the_results_of_the_run(tmp_path: Path) -> None:
     mle, sgpa = synthetic(("mle",)), synthetic(("sgpa",))
-    keep(mle, tmp_path / "kept")
-    again = found(tmp_path / "kept")
+    archive(mle, tmp_path / "kept")
+    again = read_results(tmp_path / "kept")
     assert numbers(again) == numbers(mle)
     assert again["curves"] == mle["curves"]
     both = merge([again, sgpa])
-    keep(both, tmp_path / "kept")
-    assert numbers(found(tmp_path / "kept")) == sorted(numbers(mle) + numbers(sgpa))
+    archive(both, tmp_path / "kept")
+    assert numbers(read_results(tmp_path / "kept")) == sorted(numbers(mle) + numbers(sgpa))
     page = (tmp_path / "kept" / "README.md").read_text()
     assert "| SGPA |" in page
     assert "figures/training.svg" in page
@@ -32,8 +32,8 @@ def test_what_is_kept_is_what_was_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("run", sorted(path.parent for path in (ROOT / "docs").glob("results/*/curves.json")))
-def test_kept_runs_are_whole(run: Path) -> None:
-    results = found(run)
+def test_archived_runs_are_complete(run: Path) -> None:
+    results = read_results(run)
     assert results["title"]
     methods = {record["method"] for record in results["records"]}
     assert methods == {curve["method"] for curve in results["curves"]}

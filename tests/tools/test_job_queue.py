@@ -1,18 +1,21 @@
-"""Commands that wait for one another."""
+"""The job queue: dependencies between commands, the limit on parallel commands, and stopping."""
 
-import threading
-import time
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from sgpa.core.errors import InputError
+from support.paths import ROOT
 from tools import job_queue
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_queue, "PAUSE", 0.02)
+def _poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_queue, "POLL_SECONDS", 0.02)
 
 
 def jobs(folder: Path, text: str) -> Path:
@@ -21,40 +24,75 @@ def jobs(folder: Path, text: str) -> Path:
     return file
 
 
-def test_a_command_starts_when_what_it_needs_is_there(tmp_path: Path) -> None:
-    last, first = "last; logs/first.rc, made; cat made", "first; ; sleep 0.1; echo one > made; exit 3"
+def test_job_starts_when_the_files_it_needs_exist(tmp_path: Path) -> None:
+    last, first = "last; logs/first.rc, made; cat made", "first; ; echo one > made; exit 3"
     file = jobs(tmp_path, f"# second first\n{last}\n{first}\n\nnever; nothing; echo no\n")
     assert job_queue.run(file, tmp_path, 2) == {"first": 3, "last": 0}
     assert (tmp_path / "logs" / "last.log").read_text() == "one\n"
     assert (tmp_path / "logs" / "first.rc").read_text() == "3"
+
+
+def test_status_files_of_an_earlier_queue_are_ignored(tmp_path: Path) -> None:
+    file = jobs(tmp_path, "last; logs/first.rc; cat made\nfirst; ; echo new > made")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "first.rc").write_text("0")
     (tmp_path / "made").write_text("old\n")
-    job_queue.run(file, tmp_path, 2)  # an end that was told before tells nothing now
-    assert (tmp_path / "logs" / "last.log").read_text() == "one\n"
+    job_queue.run(file, tmp_path, 2)
+    assert (tmp_path / "logs" / "last.log").read_text() == "new\n"
 
 
-def test_no_more_than_allowed_run_at_once(tmp_path: Path) -> None:
-    one = "mkdir lock && sleep 0.1 && rmdir lock"
-    file = jobs(tmp_path, "\n".join(f"{name}; ; {one}" for name in "abc"))
-    assert job_queue.run(file, tmp_path, 1) == {"a": 0, "b": 0, "c": 0}
+def test_at_most_the_allowed_number_of_jobs_run_at_once(tmp_path: Path) -> None:
+    hold = "mkdir lock && rmdir lock"  # mkdir fails where another job holds the lock
+    queue, listed = job_queue.Queue(tmp_path, 1), []
+    wanted = job_queue.parse_jobs("\n".join(f"{name}; ; {hold}" for name in "abc"))
+    while queue.update(wanted):
+        listed.append(set(queue.running))
+    assert {len(names) for names in listed} == {1}
+    assert queue.ended == {"a": 0, "b": 0, "c": 0}
 
 
-def test_a_file_ends_it_all(tmp_path: Path) -> None:
-    file = jobs(
-        tmp_path, "long; ; trap 'exit 0' INT; touch begun; sleep 30 & wait\nlater; logs/long.rc; true"
+def waiting_job(folder: Path, command: str = "") -> Path:
+    """A job that signals through a named pipe that it runs, and then waits for a pipe nobody writes to."""
+    for name in ("started", "never"):
+        os.mkfifo(folder / name)
+    return jobs(folder, f"waits; ; {command} echo up > started; cat < never\nlater; logs/waits.rc; true")
+
+
+def stop_when_started(folder: Path) -> "subprocess.Popen[bytes]":
+    """A process that creates the file `stop` as soon as the job runs."""
+    return subprocess.Popen(["bash", "-c", "cat started > heard; touch stop"], cwd=folder)
+
+
+def test_stop_file_ends_running_jobs(tmp_path: Path) -> None:
+    file = waiting_job(tmp_path)
+    stopper = stop_when_started(tmp_path)
+    assert job_queue.run(file, tmp_path, 2) == {}  # `waits` was ended, `later` never started
+    assert stopper.wait() == 0
+    assert (tmp_path / "heard").read_text() == "up\n"
+
+
+def test_job_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    file = waiting_job(tmp_path, "trap '' TERM;")
+    stopper = stop_when_started(tmp_path)
+    assert job_queue.run(file, tmp_path, 2, grace=0.1) == {}
+    assert stopper.wait() == 0
+
+
+def test_sigterm_to_the_queue_ends_its_jobs(tmp_path: Path) -> None:
+    file = waiting_job(tmp_path, "echo $$ > pid;")
+    queue = subprocess.Popen(
+        [sys.executable, "-m", "tools.job_queue", str(file), str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
-
-    def end() -> None:
-        while not (tmp_path / "begun").exists():
-            time.sleep(0.01)
-        (tmp_path / "stop").touch()
-
-    threading.Thread(target=end).start()
-    started = time.monotonic()
-    assert "later" not in job_queue.run(file, tmp_path, 2)
-    assert time.monotonic() - started < 20
+    (tmp_path / "started").read_text()  # blocks until the job runs
+    queue.send_signal(signal.SIGTERM)
+    assert queue.wait() == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 @pytest.mark.parametrize("line", ["alone", "a; b", "; ; echo", "a; ;"])
-def test_a_line_that_says_too_little_is_named(line: str) -> None:
+def test_incomplete_line_is_an_error(line: str) -> None:
     with pytest.raises(InputError, match="name; needs; command"):
-        job_queue.lines(line)
+        job_queue.parse_jobs(line)

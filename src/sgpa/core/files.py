@@ -1,4 +1,4 @@
-"""Files that are either there whole or not there at all."""
+"""Reading and writing files: JSON, tensors, checksums. Every write is atomic."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write JSON atomically; NaN and infinity become null, which every reader understands."""
+    """Write JSON atomically; NaN and infinity become null."""
     write_text(path, json.dumps(_plain(data), indent=1, allow_nan=False) + "\n")
 
 
@@ -60,15 +60,36 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
 
 
 def ensure_directory(folder: Path, advice: str) -> None:
-    """The folder for something that takes long: where it cannot be made, that is said before the work."""
+    """Make a folder before long work that will write to it; `advice` ends the error where that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder} cannot be made ({error.strerror}); {advice}") from None
+        raise InputError(f"{folder} cannot be created ({error.strerror}); {advice}") from None
+
+
+def check_file_name(path: Path) -> None:
+    """Refuse a path that is not valid UTF-8: it could be neither printed nor written to a table."""
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        printable = os.fsencode(path).decode("utf-8", "backslashreplace")
+        raise InputError(f"{printable}: the name is not valid UTF-8; rename the file or folder") from None
+
+
+def file_digest(file: Path, algorithm: str = "sha256") -> str:
+    """Hexadecimal checksum of a file; the error names the file where it cannot be read."""
+    try:
+        with file.open("rb") as stream:
+            # checksums here detect damage only, and md5 is what some publishers give
+            return hashlib.file_digest(
+                stream, lambda: hashlib.new(algorithm, usedforsecurity=False)
+            ).hexdigest()
+    except OSError as error:
+        raise InputError(f"{file} cannot be read ({error.strerror})") from None
 
 
 def digest(x: Tensor) -> str:
-    """Names a tensor by its bytes; a sum would depend on the number of threads."""
+    """The first 16 hexadecimal digits of the SHA-256 of a tensor's bytes."""
     return hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
 
 
@@ -83,7 +104,7 @@ def _plain(data: Any) -> Any:
 
 
 def copy_all(pairs: list[tuple[Path, Path]], folder: Path) -> None:
-    """Copy files into a folder that is new, or nothing."""
+    """Copy pairs of (source, target) files below `folder`, which must be new or empty."""
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty; name a new folder")
     for source, target in pairs:
@@ -92,14 +113,14 @@ def copy_all(pairs: list[tuple[Path, Path]], folder: Path) -> None:
 
 
 def load_exactly(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
-    """Load weights that must fit exactly."""
+    """Load weights whose names and shapes must be those of the model; `source` is named in the error."""
     expected = {name: tuple(p.shape) for name, p in model.state_dict().items()}
-    found = {name: tuple(w.shape) for name, w in weights.items()}
-    wrong = sorted(n for n in expected.keys() | found.keys() if expected.get(n) != found.get(n))
+    given = {name: tuple(w.shape) for name, w in weights.items()}
+    wrong = sorted(n for n in expected.keys() | given.keys() if expected.get(n) != given.get(n))
     if wrong:
         name = wrong[0]
         raise CheckpointError(
             f"{source}: {len(wrong)} weights do not fit the config; the first is {name}: "
-            f"expected {expected.get(name, 'none')}, found {found.get(name, 'none')}"
+            f"expected {expected.get(name, 'none')}, found {given.get(name, 'none')}"
         )
     model.load_state_dict(dict(weights))

@@ -1,4 +1,4 @@
-"""Data sets and the shifts they are tested under."""
+"""Data sets as tensors, and the shifts that models are tested under."""
 
 from sgpa.data.dataset import Dataset, Splits
 

@@ -1,6 +1,6 @@
-"""Official archives to Parquet in the hub's layout. Formats are read byte by byte; nothing is unpickled.
+"""Official archives to Parquet in the hub's layout. Nothing is unpickled.
 
-Images become lossless WebP in a column `img` of `{bytes, path}`; order and pixels stay the publisher's.
+Images become lossless WebP in a column `img` of `{bytes, path}`; order and pixels are unchanged.
 """
 
 import io
@@ -28,7 +28,7 @@ Pixels = NDArray[np.uint8]  # [N, h, w, 3]
 Tables = Iterator[tuple[str, pa.Table]]  # split and its rows
 Reader = Callable[[Path, Progress | None], Tables]
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-BROKEN = (  # what the readers of damaged files raise
+BROKEN = (  # raised by the readers for damaged files
     tarfile.TarError,
     zipfile.BadZipFile,
     zlib.error,
@@ -55,7 +55,7 @@ def convert(name: str, archive: Path, folder: Path, progress: Progress | None = 
 
 
 def _guarded(name: str, archive: Path, tables: Tables) -> Tables:
-    """What a reader yields; what it raises becomes one line that names the archive."""
+    """The tables of a reader; an exception becomes one line that names the archive."""
     try:
         yield from tables
     except InputError:
@@ -80,7 +80,7 @@ def read_cifar100(archive: Path, progress: Progress | None = None) -> Tables:
 
 
 def read_svhn(archive: Path, progress: Progress | None = None) -> Tables:
-    """`test_32x32.mat`: X [32, 32, 3, N] and y [N, 1], in which 10 stands for the digit 0."""
+    """`test_32x32.mat`: X [32, 32, 3, N] and y [N, 1], where 10 is the digit 0."""
     content = loadmat(archive, variable_names=["X", "y"])
     if missing := {"X", "y"} - content.keys():
         raise InputError(
@@ -97,7 +97,7 @@ def read_svhn(archive: Path, progress: Progress | None = None) -> Tables:
 
 
 def read_mini_imagenet(folder: Path, progress: Progress | None = None) -> Tables:
-    """A folder with one sub-folder of images per class, of which the names are ImageNet's ids."""
+    """A folder with one sub-folder of images per class, named after ImageNet's ids."""
     listed = list_images(folder)
     pixels = read_images(listed.files, 32, progress)
     columns = {
@@ -111,11 +111,11 @@ def read_mini_imagenet(folder: Path, progress: Progress | None = None) -> Tables
 
 def read_imdb(archive: Path, progress: Progress | None = None) -> Tables:
     """`aclImdb_v1.tar.gz`: a text file per review, `<split>/<neg or pos>/<number>_<stars>.txt`."""
-    place = re.compile(r"(?:^|/)(train|test)/(neg|pos)/(\d+)_\d+\.txt$")
+    member_name = re.compile(r"(?:^|/)(train|test)/(neg|pos)/(\d+)_\d+\.txt$")
     reviews: dict[str, list[tuple[int, int, str]]] = {"train": [], "test": []}
     with tarfile.open(archive, "r:*") as tar:
         for member in tar:
-            if (match := place.search(member.name)) and (stream := tar.extractfile(member)):
+            if (match := member_name.search(member.name)) and (stream := tar.extractfile(member)):
                 split, label, number = match.groups()
                 reviews[split].append((int(label == "pos"), int(number), _text(member.name, stream.read())))
                 if progress:
@@ -172,21 +172,21 @@ def _cifar(
     """Fixed-length records: one byte per label, then 32 x 32 pixels of red, of green and of blue."""
     wanted = {file for files in splits.values() for file in files}
     with tarfile.open(archive, "r:*") as tar:
-        found = {
+        content = {
             Path(member.name).name: stream.read()
             for member in tar
             if Path(member.name).name in wanted and (stream := tar.extractfile(member))
         }
-    if missing := sorted(wanted - found.keys()):
+    if missing := sorted(wanted - content.keys()):
         raise InputError(f"{archive} has no {', '.join(missing)}; it is not CIFAR's binary version")
     width = len(labels) + 3 * 32 * 32
     for split, files in splits.items():
         for file in files:
-            if not found[file] or len(found[file]) % width:
+            if not content[file] or len(content[file]) % width:
                 raise InputError(
-                    f"{archive}: {file} has {len(found[file]):,} bytes, not a multiple of {width}"
+                    f"{archive}: {file} has {len(content[file]):,} bytes, not a multiple of {width}"
                 )
-        records = np.frombuffer(b"".join(found[file] for file in files), np.uint8).reshape(-1, width)
+        records = np.frombuffer(b"".join(content[file] for file in files), np.uint8).reshape(-1, width)
         pixels = records[:, len(labels) :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         columns = {"img": _encode(np.ascontiguousarray(pixels), progress)}
         # the hub lists the fine label first

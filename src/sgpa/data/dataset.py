@@ -15,10 +15,21 @@ BUCKET = 50  # batches whose rows are sorted by length together
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows of inputs with their targets [N].
+    """Rows of inputs with their targets.
 
-    `augment` changes the inputs of shuffled batches, on the device they are on. `lengths` [N], where rows
-    differ in length, lets batches hold rows of similar length.
+    Args:
+        inputs: A tensor [N, ...], `Graphs` or `Words`.
+        targets: Classes [N] int64, or values [N] float.
+        augment: Function of (inputs, generator) that changes the inputs of shuffled batches, on their device.
+        lengths: Lengths [N] of rows that differ in length; batches then hold rows of similar length.
+
+    Raises:
+        InputError: There are no rows, or inputs and targets differ in number.
+
+    Example:
+        >>> data = Dataset(torch.rand(10, 4), torch.arange(10))
+        >>> [len(batch) for batch in data.batches(4, seed=0)]
+        [4, 4, 2]
     """
 
     inputs: Inputs
@@ -40,11 +51,19 @@ class Dataset:
         return Dataset(self.inputs[rows], self.targets[rows], self.augment, lengths)
 
     def to(self, device: torch.device | str) -> "Dataset":
-        """The same data on another device (lengths stay: they only decide the order)."""
+        """The same data on another device. Lengths stay, as they only decide the order."""
         return replace(self, inputs=self.inputs.to(device), targets=self.targets.to(device))
 
     def batches(self, batch_size: int, seed: int | None = None) -> Iterator[Batch]:
-        """All rows once, in batches; shuffled, and augmented, by `seed`; in order without one."""
+        """All rows once, in batches.
+
+        Args:
+            batch_size: Rows of a batch; the last one may be smaller.
+            seed: Shuffle and augment with this random seed. Without one, rows come in order and unchanged.
+
+        Yields:
+            Batches on the device of the data.
+        """
         if seed is None:
             for i in range(0, len(self), batch_size):
                 yield Batch(self.inputs[i : i + batch_size], self.targets[i : i + batch_size])
@@ -58,7 +77,10 @@ class Dataset:
             yield Batch(inputs, self.targets[at])
 
     def _order(self, batch_size: int, shuffle: torch.Generator) -> list[Tensor]:
-        """Shuffled rows of every batch; with lengths, rows of a bucket are sorted and its batches mixed."""
+        """Shuffled row numbers of every batch.
+
+        With lengths, the rows of `BUCKET` batches are sorted by length, then all batches are shuffled.
+        """
         order = torch.randperm(len(self), generator=shuffle)
         if self.lengths is None:
             return list(order.split(batch_size))
@@ -71,7 +93,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Splits:
-    """One task's data."""
+    """Training, validation and test rows of one task."""
 
     train: Dataset
     validation: Dataset

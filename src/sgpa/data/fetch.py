@@ -1,6 +1,5 @@
-"""One file from one address, whole and checked: broken downloads go on where they stopped."""
+"""Download one file, check its MD5, and resume downloads that broke off."""
 
-import hashlib
 import os
 from collections.abc import Callable
 from email.message import Message
@@ -10,27 +9,28 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from sgpa.core.errors import InputError
+from sgpa.core.files import file_digest
 
 Progress = Callable[[int, int], None]  # bytes or rows done, and in all (0 where that is unknown)
 CHUNK = 1 << 18
 TIMEOUT = 30.0  # seconds without a byte
-ATTEMPTS = 50  # each must bring the file further, else it is the last
-
-
-def digest(file: Path, algorithm: str) -> str:
-    """Hexadecimal checksum of a file; the error names it where it cannot be read."""
-    try:
-        with file.open("rb") as stream:
-            # checksums here find damage, they do not keep secrets: md5 is what the publishers give
-            return hashlib.file_digest(
-                stream, lambda: hashlib.new(algorithm, usedforsecurity=False)
-            ).hexdigest()
-    except OSError as error:
-        raise InputError(f"{file} cannot be read ({error.strerror})") from None
+ATTEMPTS = 50  # an attempt that receives nothing is the last
 
 
 def fetch(url: str, target: Path, *, md5: str = "", progress: Progress | None = None) -> None:
-    """Download `url` to `target`; what has come so far is kept beside it as `.part` and completed later."""
+    """Download `url` to `target`.
+
+    An incomplete download is kept beside the target as `.part`; the next call resumes it.
+
+    Args:
+        url: The address.
+        target: The file to write. It appears only when the download is complete and its MD5 is right.
+        md5: The published checksum; empty where there is none.
+        progress: Called with bytes received and bytes in all (0 where the server does not say).
+
+    Raises:
+        InputError: The server cannot be reached, has no such file, or the checksum differs.
+    """
     part = target.with_name(target.name + ".part")
     target.parent.mkdir(parents=True, exist_ok=True)
     for _ in range(ATTEMPTS):
@@ -44,14 +44,14 @@ def fetch(url: str, target: Path, *, md5: str = "", progress: Progress | None = 
                 raise InputError(_by_hand(url, target, reason)) from None
     else:
         raise InputError(_by_hand(url, target, f"broke off {ATTEMPTS} times"))
-    if md5 and (found := digest(part, "md5")) != md5:
-        part.unlink()  # going on from a wrong beginning would never end well
-        raise InputError(f"{url}: MD5 {found}, published is {md5}; the download was damaged, try again")
+    if md5 and (received := file_digest(part, "md5")) != md5:
+        part.unlink()  # resuming it would fail again
+        raise InputError(f"{url}: MD5 {received}, published is {md5}; the download was damaged, try again")
     os.replace(part, target)
 
 
 def _receive(url: str, part: Path, progress: Progress | None) -> None:
-    """Append what is missing of `url` to `part`; a server that cannot resume sends all of it again."""
+    """Append the missing bytes of `url` to `part`; servers without range requests send the whole file."""
     have = _size(part)
     headers = {"User-Agent": "sgpa", **({"Range": f"bytes={have}-"} if have else {})}
     try:
@@ -59,9 +59,9 @@ def _receive(url: str, part: Path, progress: Progress | None) -> None:
     except HTTPError as error:
         if error.code != 416 or not have:
             raise
-        if _total(error.headers) == have:  # nothing was missing
+        if _total(error.headers) == have:  # already complete
             return
-        part.unlink()  # longer than the file itself: not a beginning of it
+        part.unlink()  # longer than the file, so it belongs to another one
         response = urlopen(Request(url, headers={"User-Agent": "sgpa"}), timeout=TIMEOUT)
     with response:
         resumed = response.status == 206

@@ -1,14 +1,12 @@
-"""The data sets of the paper: what they are, where they are found, fetched from and checked against.
+"""The paper's data sets: a table of them, where their files are searched, and checks of those files.
 
-A set lies in the hub's layout, `<data dir>/<name>/<split>-NNNNN-of-NNNNN.parquet`. The data dir is the one
-the caller names; else `$SGPA_DATA`, else the cache, split by split. `prepare` fills the cache from official
-addresses.
+Files have the hub's layout, `<data dir>/<name>/<split>-NNNNN-of-NNNNN.parquet`. The data dir is the one the
+caller names; otherwise each split is searched in `$SGPA_DATA`, then in the cache. `prepare` fills the cache.
 """
 
 import os
 import re
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sgpa.core.errors import CheckpointError, InputError
-from sgpa.core.files import read_json, write_json
-from sgpa.data import convert, fetch
+from sgpa.core.files import file_digest, read_json
 
-MANIFEST = "manifest.json"  # written last: what was prepared, from what, with checksums
+MANIFEST = "manifest.json"  # written last by `prepare`: origin, rows and checksums
 SUMS = "SHA256SUMS"  # lines of `<sha256>  <name>/<file>`, in the data dir
-Progress = Callable[[str, int, int], None]  # stage, done, total (0 where it is unknown)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +27,7 @@ class Source:
     """A public data set: the rows and columns it must have, its terms, and its official archive.
 
     `md5` is the published checksum of the archive at `url`, empty where none is published. Sets with an empty
-    `url` cannot be fetched; `by_hand` says why and what to bring instead.
+    `url` cannot be fetched; `by_hand` gives the reason and what to do instead.
     """
 
     what: str
@@ -41,7 +37,7 @@ class Source:
     url: str = ""
     md5: str = ""
     by_hand: str = ""
-    partial: bool = False  # a subset will do: the set is only told apart from another one, with weights
+    partial: bool = False  # a subset is accepted: OOD sets are weighted to the full size
 
     @property
     def archive(self) -> str:
@@ -49,7 +45,7 @@ class Source:
         return self.url.rpartition("/")[2]
 
     def accepts(self, rows: int, expected: int) -> bool:
-        """Whether so many rows will do for a split that has `expected` when whole."""
+        """Whether `rows` is an accepted size of a split whose full size is `expected`."""
         return 1 <= rows <= expected if self.partial else rows == expected
 
 
@@ -118,47 +114,47 @@ SOURCES: Mapping[str, Source] = {
 
 
 def cache_dir() -> Path:
-    """Where prepared sets are kept: `$XDG_CACHE_HOME/sgpa`, or `~/.cache/sgpa`."""
+    """The folder of prepared sets and derived files: `$XDG_CACHE_HOME/sgpa`, or `~/.cache/sgpa`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sgpa"
 
 
 def roots(data_dir: Path | None = None) -> list[Path]:
-    """Directories to look in, in order. A directory the caller names is the only one."""
+    """Directories that are searched, in order: `data_dir` alone, or `$SGPA_DATA` and the cache."""
     if data_dir is not None:
         return [Path(data_dir)]
-    named = os.environ.get("SGPA_DATA")
-    return [Path(named), cache_dir()] if named else [cache_dir()]
+    from_environment = os.environ.get("SGPA_DATA")
+    return [Path(from_environment), cache_dir()] if from_environment else [cache_dir()]
 
 
 def find(name: str, split: str, data_dir: Path | None = None) -> list[Path]:
     """Parquet files of a split in the hub's layout, `<data dir>/<name>/<split>-*-of-*.parquet`, in order."""
-    places = roots(data_dir)
-    for root in places:
+    searched = roots(data_dir)
+    for root in searched:
         if files := sorted((root / name).glob(f"{split}-*-of-*.parquet")):
             _require_all_parts(files)
             return files
-    looked = " or ".join(str(root / name) for root in places)
-    here = places[0] / name / f"{split}-00000-of-00001.parquet"
+    folders = " or ".join(str(root / name) for root in searched)
+    file = searched[0] / name / f"{split}-00000-of-00001.parquet"
     known = SOURCES.get(name)
-    way = f"run `sgpa data prepare {name}`, or " if known and known.url else ""
-    why = f" ({known.by_hand})" if known and known.by_hand else ""
-    raise InputError(f"{name}: no {split} files in {looked}; {way}put them at {here}{why}")
+    command = f"run `sgpa data prepare {name}`, or " if known and known.url else ""
+    reason = f" ({known.by_hand})" if known and known.by_hand else ""
+    raise InputError(f"{name}: no {split} files in {folders}; {command}put them at {file}{reason}")
 
 
 def stamp(files: Sequence[Path]) -> list[list[str | int]]:
-    """Name, size and time of change of each file: what is derived from files is kept under this."""
+    """Name, size and modification time of each file: the cache key of what is derived from them."""
     return [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
 
 
 def source(name: str) -> Source:
-    """The entry of a set in the table; the error lists the names there are."""
+    """The entry of a set in the table; an unknown name is an error that lists the known ones."""
     if name not in SOURCES:
         raise InputError(f"unknown data set {name!r}; known: {', '.join(SOURCES)}")
     return SOURCES[name]
 
 
 def read_table(file: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """A Parquet file as a table; errors name the file, the missing column and what to do."""
+    """A Parquet file as a table, with the given columns or all; errors name the file and the column."""
     with _open(file) as parquet:
         if missing := [c for c in columns or () if c not in parquet.schema_arrow.names]:
             have = ", ".join(parquet.schema_arrow.names)
@@ -169,21 +165,43 @@ def read_table(file: Path, columns: Sequence[str] | None = None) -> pa.Table:
             raise InputError(_damaged(file, error)) from None
 
 
+def count_rows(file: Path, columns: Sequence[str]) -> int:
+    """Rows of a Parquet file that must have the given columns."""
+    with _open(file) as parquet:
+        if missing := [c for c in columns if c not in parquet.schema_arrow.names]:
+            have = ", ".join(parquet.schema_arrow.names)
+            raise InputError(f"{file} has no column {', '.join(missing)} (it has {have}); {_again(file)}")
+        return int(parquet.metadata.num_rows)
+
+
 @dataclass(frozen=True)
 class Checked:
-    """What `verify` saw of one split. No files: the split is not there."""
+    """Result of `verify` for one split. Without files, the split is missing."""
 
     split: str
     expected: int
     rows: int = 0
     files: tuple[Path, ...] = ()
-    checksums: int = 0  # files whose checksum is known and right
+    checksums: int = 0  # files with a known checksum, all of which were right
 
 
 def verify(name: str, data_dir: Path | None = None, *, checksums: bool = True) -> list[Checked]:
-    """Check files, rows, columns and, where `SHA256SUMS` or a manifest has them, checksums of every split.
+    """Check the files, rows, columns and (from `SHA256SUMS` or the manifest) checksums of every split.
 
-    Missing splits are reported, anything wrong is an `InputError` that names the file.
+    Args:
+        name: A key of `SOURCES`.
+        data_dir: The only directory to search; by default `$SGPA_DATA` and the cache.
+        checksums: Whether to compare SHA-256 sums, which reads every file.
+
+    Returns:
+        One entry a split; a missing split has no files.
+
+    Raises:
+        InputError: A file is damaged, has other rows or columns, or no split is there at all.
+
+    Example:
+        >>> [(part.split, part.rows) for part in verify("cola")]  # doctest: +SKIP
+        [('train', 8551), ('validation_in_domain', 527), ('validation_out_of_domain', 516)]
     """
     known = source(name)
     checked = []
@@ -192,93 +210,73 @@ def verify(name: str, data_dir: Path | None = None, *, checksums: bool = True) -
             files = find(name, split, data_dir)
         except InputError:
             if any(any((root / name).glob(f"{split}-*-of-*.parquet")) for root in roots(data_dir)):
-                raise  # there, but with parts missing
+                raise  # some parts are missing
             checked.append(Checked(split, expected))
             continue
-        rows = sum(_rows(file, known.columns) for file in files)
+        rows = sum(count_rows(file, known.columns) for file in files)
         if not known.accepts(rows, expected):
             least = "1 to " if known.partial else ""
-            again = " and ".join(str(file) for file in files)
+            named = " and ".join(str(file) for file in files)
             raise InputError(
-                f"{name} {split} has {rows:,} rows, expected {least}{expected:,}; replace {again}"
+                f"{name} {split} has {rows:,} rows, expected {least}{expected:,}; replace {named}"
             )
         sums = _checksums(files[0].parent) if checksums else {}
         for file in files:
-            if file.name in sums and fetch.digest(file, "sha256") != sums[file.name]:
+            if file.name in sums and file_digest(file) != sums[file.name]:
                 raise InputError(f"{file}: its SHA-256 is not the listed one; delete it and {_again(file)}")
         checked.append(Checked(split, expected, rows, tuple(files), sum(f.name in sums for f in files)))
     if not any(part.files for part in checked):
-        find(name, next(iter(known.rows)), data_dir)  # raises, saying where files belong
+        find(name, next(iter(known.rows)), data_dir)  # raises an error that names the folders
     return checked
 
 
-def prepare(
-    name: str,
-    data_dir: Path | None = None,
-    *,
-    own_copy: Path | None = None,
-    progress: Progress | None = None,
-) -> Path:
-    """Make a set ready and return its folder: fetch the official archive, check it, convert it to Parquet.
+@dataclass(frozen=True)
+class SetState:
+    """Whether a data set is on this machine. `rows` has (rows present, rows in all) of every split."""
 
-    Does nothing where the set is complete. `own_copy` is an archive (or, for mini-ImageNet, a folder) the
-    user has. Splits appear whole or not at all, and the manifest last.
-    """
+    name: str
+    what: str
+    terms: str
+    rows: dict[str, tuple[int, int]]
+    folder: Path | None = None
+    problem: str = ""
+
+    @property
+    def prepared(self) -> bool:
+        """Whether every split is there."""
+        return not self.problem and all(present for present, _ in self.rows.values())
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        rows = {split: {"found": present, "whole": whole} for split, (present, whole) in self.rows.items()}
+        return {
+            "name": self.name,
+            "what": self.what,
+            "rows": rows,
+            "found": str(self.folder) if self.folder else None,
+            "prepared": self.prepared,
+            "problem": self.problem or None,
+            "terms": self.terms,
+        }
+
+
+def state(name: str, data_dir: Path | None = None) -> SetState:
+    """Where a data set is and how much of it; what is wrong with it is a field, not an error."""
     known = source(name)
-    if own_copy is None and (folder := _complete(name, data_dir)):
-        return folder
-    root = Path(data_dir) if data_dir is not None else cache_dir()
-    if own_copy is None and not known.url:
-        where = root / name / f"{next(iter(known.rows))}-00000-of-00001.parquet"
-        raise InputError(f"{name}: {known.by_hand}; put Parquet files at {where}")
-    if name not in convert.READERS:
-        raise InputError(f"{name}: {known.by_hand} with columns {', '.join(known.columns)} in {root / name}")
-    archive = own_copy or root / "downloads" / known.archive
-    fetched = own_copy is None and not archive.exists()
-    if fetched:
-        fetch.fetch(known.url, archive, md5=known.md5, progress=_stage(progress, "fetch"))
-    elif known.md5 and fetch.digest(archive, "md5") != known.md5:
-        raise InputError(
-            f"{archive}: not the published MD5 {known.md5}; delete it and fetch {known.url} again"
-        )
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=root) as staging:
-        written = convert.convert(name, archive, Path(staging), _stage(progress, "convert"))
-        _publish(name, written, root / name, known.url if own_copy is None else archive.name)
-    if fetched:
-        archive.unlink()
-    return root / name
-
-
-def _publish(name: str, written: Mapping[str, Path], folder: Path, origin: str) -> None:
-    """Count the rows of converted files, move them into `folder`, and write the manifest."""
-    known = source(name)
-    entries: dict[str, Any] = {}
-    for split, expected in known.rows.items():
-        rows = _rows(written[split], known.columns) if split in written else 0
-        if not known.accepts(rows, expected):
-            raise InputError(
-                f"{name}: {origin} holds {rows:,} {split} rows, expected {expected:,}; fetch it again"
-            )
-        entries[written[split].name] = {"rows": rows, "sha256": fetch.digest(written[split], "sha256")}
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).unlink(missing_ok=True)
-    for file in written.values():
-        os.replace(file, folder / file.name)
-    write_json(folder / MANIFEST, {"set": name, "origin": origin, "files": entries, "terms": known.terms})
-
-
-def _complete(name: str, data_dir: Path | None) -> Path | None:
-    """The folder of the first split, if every split is there with the rows it must have."""
+    nothing = {split: (0, whole) for split, whole in known.rows.items()}
+    folder = next((root / name for root in roots(data_dir) if any((root / name).glob("*.parquet"))), None)
+    if folder is None:
+        return SetState(name, known.what, known.terms, nothing)
     try:
         checked = verify(name, data_dir, checksums=False)
-    except InputError:
-        return None
-    return checked[0].files[0].parent if all(part.files for part in checked) else None
+    except InputError as error:
+        return SetState(name, known.what, known.terms, nothing, folder, str(error))
+    rows = {part.split: (part.rows, part.expected) for part in checked}
+    return SetState(name, known.what, known.terms, rows, folder)
 
 
 def _require_all_parts(files: Sequence[Path]) -> None:
-    """`-00000-of-00004` calls for three more."""
+    """Refuse `-00000-of-00004` where one of the other three is missing."""
     parts = {
         tuple(map(int, m.groups())) for f in files if (m := re.search(r"-(\d+)-of-(\d+)\.parquet$", f.name))
     }
@@ -304,14 +302,6 @@ def _open(file: Path) -> pq.ParquetFile:
         raise InputError(_damaged(file, error)) from None
 
 
-def _rows(file: Path, columns: Sequence[str]) -> int:
-    with _open(file) as parquet:
-        if missing := [c for c in columns if c not in parquet.schema_arrow.names]:
-            have = ", ".join(parquet.schema_arrow.names)
-            raise InputError(f"{file} has no column {', '.join(missing)} (it has {have}); {_again(file)}")
-        return int(parquet.metadata.num_rows)
-
-
 def _damaged(file: Path, error: Exception) -> str:
     reason = str(error).partition("\n")[0].rstrip(".")
     return f"{file} was cut short or damaged ({reason}); delete it and {_again(file)}"
@@ -325,16 +315,12 @@ def _again(file: Path) -> str:
 def _checksums(folder: Path) -> dict[str, str]:
     """SHA-256 by file name, from the manifest of the folder and the `SHA256SUMS` of the data dir."""
     sums: dict[str, str] = {}
-    with suppress(CheckpointError, KeyError, TypeError):  # no manifest, or not ours
+    with suppress(CheckpointError, KeyError, TypeError):  # no manifest, or of another program
         sums |= {name: entry["sha256"] for name, entry in read_json(folder / MANIFEST)["files"].items()}
     listing = folder.parent / SUMS
     for line in listing.read_text(encoding="utf-8").splitlines() if listing.exists() else ():
-        digest, _, path = line.partition(" ")
-        place = Path(path.strip().removeprefix("*"))
-        if place.parent.name == folder.name:
-            sums[place.name] = digest.lower()
+        checksum, _, path = line.partition(" ")
+        file = Path(path.strip().removeprefix("*"))
+        if file.parent.name == folder.name:
+            sums[file.name] = checksum.lower()
     return sums
-
-
-def _stage(progress: Progress | None, name: str) -> fetch.Progress | None:
-    return None if progress is None else lambda done, total: progress(name, done, total)

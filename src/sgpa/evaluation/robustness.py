@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sgpa.core.types import Predictor
 from sgpa.data import Dataset, corruptions
-from sgpa.data.corruptions.ready import SEED, CorruptedFiles
+from sgpa.data.corruptions.on_disk import SEED, CorruptedFiles
 from sgpa.evaluation.evaluate import Keep, Results, Subject, at_once, evaluate
 
 

@@ -1,11 +1,12 @@
-"""Prediction for service: batches of one size, traced, compiled and recorded once for a model that is final.
+"""Fast prediction on a GPU: batches of one size, traced, compiled and recorded once for a final model.
 
     fast = serve(model, rows=200)
     fast.predict(images).probabilities
 
-All samples go through in one pass, what comes before the first random step and the moments of a first
-sampled layer once, and the global state was computed when the service was set up. Products with weights run
-in TF32 where the model's attention takes care of its own precision. Setting up takes about half a minute.
+All samples are drawn in one pass. What comes before the first random operation, and the moments of a first
+sampled layer, are computed once; the global state is computed when the service is set up. Products with
+weights run in TF32 where the model's attention controls its own precision. Setting up takes about half a
+minute.
 """
 
 import logging
@@ -33,13 +34,24 @@ Servable = Transformer | SampledPredictor | DropoutPredictor
 
 
 def worth_serving(predictor: Predictor) -> TypeGuard[Servable]:
-    """Whether it is a single model that samples: others take one pass, or cannot be served."""
+    """Whether it is a single model that samples; others take one pass, or cannot be served."""
     sampled = isinstance(predictor, SampledPredictor | DropoutPredictor)
     return sampled or (isinstance(predictor, Transformer) and predictor.stochastic)
 
 
 def serve(predictor: Servable, rows: int) -> "Served":
-    """Set up prediction of `rows` images at a time by the model as it is now."""
+    """Set up fast prediction with the model as it is now.
+
+    Args:
+        predictor: A model of images, or its MC dropout or sampled predictor.
+        rows: Images of a pass; other numbers of images are split and padded.
+
+    Returns:
+        A predictor with the same `predict`.
+
+    Example:
+        >>> serve(model, rows=200).predict(images).probabilities  # doctest: +SKIP
+    """
     if isinstance(predictor, Transformer):
         with evaluating(predictor):
             samples = predictor.usual_samples
@@ -50,7 +62,7 @@ def serve(predictor: Servable, rows: int) -> "Served":
 
 
 class Served:
-    """What `serve` returns: the answers of the predictor, to rounding, for any number of images."""
+    """The predictions of a predictor, up to rounding, for any number of images."""
 
     def __init__(self, model: Transformer, samples: int, rows: int, dropout: bool) -> None:
         e = model.config.embedding
@@ -90,7 +102,7 @@ class Served:
         embedding = self.model.embedding
         assert isinstance(embedding, PatchEmbedding)
         self.generator.manual_seed(seed)
-        found = []
+        parts = []
         for batch in inputs.split(self.rows):
             self.inputs[: len(batch)].copy_(embedding.normalised(batch.to(self.inputs.device)))
             if self.graph is None:
@@ -99,9 +111,9 @@ class Served:
             else:
                 self.graph.replay()
                 outputs = self.outputs
-            found.append(outputs[:, : len(batch)].clone())
-        f = torch.cat(found, 1)
-        require_finite(lambda: "the model's answers are not finite: check the images, and the model", f)
+            parts.append(outputs[:, : len(batch)].clone())
+        f = torch.cat(parts, 1)
+        require_finite(lambda: "the model's outputs are not finite: check the images and the model", f)
         return f
 
     def _rehearse(self) -> list[Draw]:
@@ -111,10 +123,7 @@ class Served:
         return recording.draws
 
     def _numbers(self) -> list[Tensor]:
-        return [
-            draw.into(torch.empty(draw.shape, dtype=draw.dtype, device=draw.device), self.generator)
-            for draw in self.draws
-        ]
+        return [draw.fresh(self.generator) for draw in self.draws]
 
     def _plain(self, x: Tensor, numbers: list[Tensor]) -> Tensor:
         with source(Playback(numbers)), unchecked():
@@ -127,7 +136,7 @@ class Served:
                 traced = make_fx(_function(self._plain))(self.inputs, numbers)
                 self.run = torch.compile(traced, dynamic=False)
                 self.run(self.inputs, numbers)
-            except Exception as error:  # whatever a compiler may say: there is another way
+            except Exception as error:  # compilers fail in many ways; the plain pass remains
                 self.run = self._plain
                 log.warning("the prediction cannot be compiled and takes a slower way: %s", first_line(error))
             graph = torch.cuda.CUDAGraph()
@@ -138,7 +147,7 @@ class Served:
 
 
 def _function(method: Callable[[Tensor, list[Tensor]], Tensor]) -> Callable[[Tensor, list[Tensor]], Tensor]:
-    """A function that does what a method does: `make_fx` would count `self` among the arguments."""
+    """A function that calls a method: `make_fx` would count `self` among the arguments."""
 
     def function(x: Tensor, numbers: list[Tensor]) -> Tensor:
         return method(x, numbers)

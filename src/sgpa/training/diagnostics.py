@@ -1,4 +1,4 @@
-"""What each layer is doing: a collapse of the posterior should be seen, not found by luck."""
+"""Numbers about each layer, such as its KL, that show a collapse of the posterior."""
 
 from dataclasses import dataclass
 
@@ -15,10 +15,10 @@ from sgpa.models.layer import NoDropout
 
 @dataclass(frozen=True)
 class LayerDiagnostics:
-    """Numbers of one layer on one batch; None where they have no meaning."""
+    """Numbers of one layer on one batch; None where they are not defined."""
 
     kl_g: float | None  # nats, global part: 0 means q(u_g) is the prior
-    kl_a: float | None  # nats per sequence, amortised part: 0 means attention carries nothing
+    kl_a: float | None  # nats per sequence, amortised part: 0 means q(u_a) is the prior
     variance: float | None  # σ_f², mean over heads
     snr: float | None  # root mean square of the mean over that of the noise
     off_diagonal: float  # share of attention weight that goes to other tokens, 0 to 1
@@ -26,15 +26,15 @@ class LayerDiagnostics:
 
 @torch.no_grad()
 def diagnose(model: Transformer, inputs: Inputs) -> list[LayerDiagnostics]:
-    """Look into every layer of the model during one pass over `inputs`."""
-    found = []
+    """Numbers of every layer, from one pass over `inputs` that changes nothing."""
+    layers = []
     with NoDropout(model):
         states = model.global_state()
         for (layer, f, padding, out), state in zip(model.run_layers(inputs, states), states, strict=True):
             s = mask_tokens(layer.features(f)[1], padding)
             moments = layer.attention.moments(s, padding, state)
             kernel = layer.attention.kernel if isinstance(layer.attention, KernelProjections) else None
-            found.append(
+            layers.append(
                 LayerDiagnostics(
                     kl_g=out.kl.g.item() if layer.attention.stochastic else None,
                     kl_a=out.kl.a.mean().item() if layer.attention.stochastic else None,
@@ -43,7 +43,7 @@ def diagnose(model: Transformer, inputs: Inputs) -> list[LayerDiagnostics]:
                     off_diagonal=_off_diagonal(layer.attention.weights(s, padding), padding),
                 )
             )
-    return found
+    return layers
 
 
 def _real(padding: Tensor | None, shape: torch.Size, like: Tensor) -> Tensor:

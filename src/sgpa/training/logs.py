@@ -1,4 +1,4 @@
-"""The log of a training: one JSON line per epoch."""
+"""The log of a training: one JSON line for each epoch."""
 
 import json
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ def append(path: Path, line: Line) -> None:
 
 
 def cut(path: Path, epoch: int) -> None:
-    """Forget what was logged after an epoch: those epochs are run again."""
+    """Remove the lines after an epoch: those epochs are run again."""
     if path.exists():
         kept = [json.dumps(line) + "\n" for line in read_log(path) if line["epoch"] <= epoch]
         write_text(path, "".join(kept))
 
 
 def read_log(path: Path) -> Iterator[Line]:
-    """The lines of a log; a last line that was cut short is left out."""
+    """The lines of a log without an incomplete last line."""
     for text in path.read_text(encoding="utf-8").splitlines():
         try:
             yield json.loads(text)
@@ -34,28 +34,28 @@ def read_log(path: Path) -> Iterator[Line]:
 
 
 def seconds(log: Path) -> float:
-    """Training time from a log: a run that was resumed counts whole."""
+    """Training time, over all resumptions of a run."""
     return float(sum(line["seconds"] for line in read_log(log)))
 
 
 def history(log: Path, validation: str = "validation") -> dict[str, Any]:
-    """A log as columns; what is measured every few epochs only is null in between."""
+    """A log as columns; values that are measured every few epochs are null in between."""
     lines = list(read_log(log))
     layers = [line.get("layers") for line in lines]
-    depth = max((len(found) for found in layers if found), default=0)
+    depth = max((len(each) for each in layers if each), default=0)
     names = ("kl_g", "kl_a", "variance", "snr", "off_diagonal")
     return {
         **{key: [line[key] for line in lines] for key in ("epoch", "nll", "kl_g", "kl_a")},
         "validation": [line.get(validation, {}).get("nll") for line in lines],
         "layers": {
-            name: [[layer[name] for layer in found] if found else [None] * depth for found in layers]
+            name: [[layer[name] for layer in each] if each else [None] * depth for each in layers]
             for name in names
         },
     }
 
 
 def in_words(line: Line, epochs: int) -> str:
-    """A moment of training as a progress bar shows it."""
+    """A line of an epoch or a step as a progress bar shows it."""
     kl = f"  KL_g {line['kl_g']:.0f}" if line["kl_g"] else ""
     kl += f"  KL_a {line['kl_a']:.1f}" if line["kl_a"] else ""
     speed = f"  {1000 * line['step_seconds']:.0f} ms/step" if "step_seconds" in line else ""

@@ -1,4 +1,4 @@
-"""How a model is optimised, as frozen data, and the optimiser that does it."""
+"""Settings of the optimiser as frozen data, and the optimiser."""
 
 import math
 from collections.abc import Mapping
@@ -17,9 +17,19 @@ SELECTIONS = ("nll", "accuracy", "mae", "last")
 class OptimConfig:
     """Adam with a learning rate that rises linearly for `warmup` epochs and then falls linearly.
 
-    `select` names the validation metric that picks the epoch to keep, looked at every `select_every`
-    epochs; `last` keeps the last epoch. `clip` bounds the norm of the gradient. Every step begins by
-    multiplying the weights of linear maps (`decayed`) by 1 - lr weight_decay.
+    Args:
+        epochs: Passes over the training rows.
+        batch_size: Rows of a step.
+        lr, final_lr: The highest and the last learning rate.
+        warmup: Epochs of linear increase.
+        clip: Upper bound on the norm of the gradient.
+        weight_decay: Every step multiplies the weights of linear maps (`decayed`) by 1 - lr weight_decay.
+        select: The validation metric that selects the epoch to keep; "last" keeps the last epoch.
+        select_every: Epochs between two validations.
+
+    Example:
+        >>> OptimConfig(epochs=20, lr=1e-3).lr_at(step=0, steps_per_epoch=10)
+        0.001
     """
 
     epochs: int = 600
@@ -58,14 +68,14 @@ class OptimConfig:
 
 
 def decayed(model: nn.Module) -> set[str]:
-    """The parameters that weight decay shrinks: weights of linear maps, but not means of Bayesian ones."""
+    """The parameters that weight decay shrinks: weights of linear maps, without means of Bayesian ones."""
     maps = [m for m in model.modules() if isinstance(m, nn.Linear) and not isinstance(m, BayesianLinear)]
     weights = {id(m.weight) for m in maps}
     return {name for name, p in model.named_parameters() if id(p) in weights}
 
 
 def adam(optim: OptimConfig, model: nn.Module, values: Mapping[str, Tensor]) -> torch.optim.Adam:
-    """Adam for all of the values that learn: the model's parameters, or those of several models stacked."""
+    """Adam, or AdamW where there is weight decay, for the parameters of a model by name."""
     leaves = {name: value for name, value in values.items() if value.requires_grad}
     if not optim.weight_decay:
         return torch.optim.Adam(list(leaves.values()), lr=optim.lr, fused=True)

@@ -1,7 +1,7 @@
-"""Several processes that work as one, started by torchrun; a process by itself is its own leader.
+"""The processes that torchrun started; a single process is its own leader.
 
-The leader (rank 0) decides, writes files and shows progress; the others do their share of the work. Where
-one process fails the others are not left waiting: torchrun ends them all, and every wait has an end.
+The leader (rank 0) decides, writes files and reports progress; the others do their share of the work. If one
+process fails, torchrun ends all of them, and every wait has a time limit.
 """
 
 import atexit
@@ -16,12 +16,12 @@ from torch import Tensor
 
 from sgpa.core.errors import ConfigError, SgpaError
 
-TIMEOUT = timedelta(minutes=30)  # the longest that a process waits for the gradients of another
-LEADING = timedelta(days=1)  # and for the leader, which also tests and writes
-PATIENCE = timedelta(seconds=30)  # how long one that failed waits to hear whether all have
+TIMEOUT = timedelta(minutes=30)  # longest wait for the gradients of another process
+LEADING = timedelta(days=1)  # longest wait for the leader, which also evaluates and writes
+PATIENCE = timedelta(seconds=30)  # how long a failed process waits to learn whether all failed
 
 T = TypeVar("T")
-_control: list[Any] = []  # the group that messages between processes go through, beside that of gradients
+_control: list[Any] = []  # the group for messages; gradients have their own
 
 
 def asked_for() -> bool:
@@ -45,31 +45,31 @@ def begin(device: str) -> None:
 
 
 def _take_gpu(local: int) -> None:
-    found = torch.cuda.device_count()
-    if local >= found:
-        raise ConfigError(f"this machine has {found} GPUs; start as many processes with --nproc_per_node")
+    count = torch.cuda.device_count()
+    if local >= count:
+        raise ConfigError(f"this machine has {count} GPUs; start as many processes with --nproc_per_node")
     torch.cuda.set_device(local)
 
 
 def world() -> int:
-    """How many processes there are."""
+    """The number of processes."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """Which of them this is, also before they have met."""
+    """The number of this process, also before `begin`."""
     if world() > 1:
         return dist.get_rank()
     return int(os.environ["RANK"]) if asked_for() else 0
 
 
 def leader() -> bool:
-    """Whether this process decides and writes."""
+    """Whether this is the process that decides and writes."""
     return rank() == 0
 
 
 def from_leader(work: Callable[[], T]) -> T:
-    """The leader does the work; every process gets its outcome, also where that is an error."""
+    """The leader does the work; every process gets its result, or its error."""
     if world() == 1:
         return work()
     outcome: list[Any] = [None, None]
@@ -85,18 +85,18 @@ def from_leader(work: Callable[[], T]) -> T:
 
 
 def agreed(value: T) -> T:
-    """The leader's value, where all have computed the same up to rounding."""
+    """The leader's value, for numbers that processes compute alike up to rounding."""
     return from_leader(lambda: value)
 
 
 def wait() -> None:
-    """Go on when all have come here."""
+    """Wait until all processes are here."""
     if world() > 1:
         dist.barrier(group=_control[0])
 
 
 def all_fail() -> bool:
-    """To be asked by a process whose work failed: whether that of all others did too, at the same place."""
+    """Called by a process whose work failed: whether all others failed at the same place."""
     if world() == 1:
         return True
     try:
@@ -107,11 +107,11 @@ def all_fail() -> bool:
 
 
 def summed(numbers: Tensor, error: SgpaError | None = None) -> Tensor:
-    """The sum of everyone's numbers [N]; an error that any process reports is raised in all of them."""
+    """The sum over processes of numbers [N]; an error that any process reports is raised in all of them."""
     flagged = torch.cat([numbers, numbers.new_tensor([float(error is not None)])])
     dist.all_reduce(flagged)
     if flagged[-1] > 0:
         errors: list[SgpaError | None] = [None] * world()
         dist.all_gather_object(errors, error, group=_control[0])
-        raise next(found for found in errors if found is not None)
+        raise next(each for each in errors if each is not None)
     return flagged[:-1]

@@ -1,4 +1,4 @@
-"""Corruptions: contracts, and independent implementations (SciPy, Pillow, colorsys, loops over pixels)."""
+"""Corruptions against independent implementations: SciPy, Pillow, colorsys, loops over pixels."""
 
 import colorsys
 import io
@@ -25,7 +25,7 @@ RANDOM = set(TYPES) - {
     *("defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression"),
     *("gaussian_blur", "saturate"),
 }
-# Where the published constants do not make the mean squared error grow from severity to severity.
+# Corruptions whose mean squared error does not grow with severity, with the reason.
 NOT_MONOTONE = {
     "glass_blur": "2 and 3 blur more, which moves displaced pixels back; 4 starts again with little blur",
     "motion_blur": "3 and 4 have the same sigma and differ in taps whose weight is below 1e-9",
@@ -46,18 +46,11 @@ def _one_thread():
 
 @pytest.fixture(scope="module")
 def images() -> Tensor:
-    """60 test images of CIFAR-10, or smooth made-up ones, uint8 [60, 3, 32, 32]."""
-    for root in (DATA,):
-        try:
-            table = pq.read_table(find("cifar10", "test", Path(root))[0]) if root else None
-        except InputError:
-            continue
-        if table is not None:
-            rows = table.slice(0, 60)["img"].to_pylist()
-            pixels = np.stack(
-                [np.asarray(Image.open(io.BytesIO(row["bytes"])).convert("RGB")) for row in rows]
-            )
-            return torch.tensor(pixels).permute(0, 3, 1, 2).contiguous()
+    """60 test images of CIFAR-10, or smooth random ones, uint8 [60, 3, 32, 32]."""
+    if any(DATA.glob("cifar10/test-*.parquet")):
+        rows = pq.read_table(find("cifar10", "test", DATA)[0]).slice(0, 60)["img"].to_pylist()
+        pixels = [np.asarray(Image.open(io.BytesIO(row["bytes"])).convert("RGB")) for row in rows]
+        return torch.tensor(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()
     noise = torch.randn(60, 3, 32, 32, generator=torch.Generator().manual_seed(0)).double()
     smooth = filters.gaussian(noise, 1.5) + 0.3 * filters.gaussian(noise.flip(0), 0.6)
     return (128 + 55 * smooth / smooth.std()).clamp(0, 255).to(torch.uint8)
@@ -81,7 +74,7 @@ def truncated(x: np.ndarray) -> np.ndarray:
 
 
 def close(ours: Tensor, theirs: np.ndarray, share: float = 0.02) -> None:
-    """Equal but for one grey level where a value is whole and rounding errors decide where it is cut off."""
+    """Equal, except for one grey level where rounding errors decide at a whole number."""
     difference = np.abs(pixels(ours).astype(int) - theirs)
     assert difference.max() <= 1
     assert (difference > 0).mean() <= share
@@ -90,13 +83,13 @@ def close(ours: Tensor, theirs: np.ndarray, share: float = 0.02) -> None:
 # Contracts
 
 
-def test_names() -> None:
+def test_number_of_corruptions() -> None:
     assert len(NAMES) == 15
     assert len(TYPES) == len(set(TYPES)) == 19
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_contract(name: str, images: Tensor) -> None:
+def test_result_is_uint8_and_depends_on_the_seed(name: str, images: Tensor) -> None:
     part = images[:12]
     before = part.clone()
     for severity in SEVERITIES:
@@ -111,7 +104,7 @@ def test_contract(name: str, images: Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_batch_size_does_not_matter(name: str, images: Tensor) -> None:
+def test_result_does_not_depend_on_the_batch(name: str, images: Tensor) -> None:
     many = images[torch.arange(CHUNK + 7) % len(images)]
     whole = corrupt(many, name, 3)
     cuts = (0, 1, 30, CHUNK - 2, CHUNK + 3, CHUNK + 7)
@@ -120,7 +113,7 @@ def test_batch_size_does_not_matter(name: str, images: Tensor) -> None:
     assert torch.equal(corrupt(many[:5], name, 3), whole[:5])
 
 
-def test_threads_do_not_matter(images: Tensor) -> None:
+def test_result_does_not_depend_on_the_number_of_threads(images: Tensor) -> None:
     many = images[torch.arange(CHUNK + 7) % len(images)]
     expected = corrupt(many, "snow", 3)
     torch.set_num_threads(2)
@@ -132,7 +125,7 @@ def test_threads_do_not_matter(images: Tensor) -> None:
         torch.set_num_threads(1)
 
 
-def test_neighbours_severities_and_chunks_have_their_own_noise() -> None:
+def test_images_severities_and_chunks_have_different_noise() -> None:
     grey = torch.full((CHUNK + 1, 3, 32, 32), 128, dtype=torch.uint8)
     out = corrupt(grey, "gaussian_noise", 1)
     assert not torch.equal(out[0], out[1])
@@ -142,7 +135,7 @@ def test_neighbours_severities_and_chunks_have_their_own_noise() -> None:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_severity(name: str, images: Tensor) -> None:
+def test_error_grows_with_severity(name: str, images: Tensor) -> None:
     errors = [error(corrupt(images, name, severity), images) for severity in SEVERITIES]
     assert min(errors) > 0
     rising = [a < b for a, b in itertools.pairwise(errors)]
@@ -178,7 +171,7 @@ def test_other_sizes_and_flat_images(name: str, size: int) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("name", TYPES)
-def test_cuda(name: str, images: Tensor) -> None:
+def test_gpu_equals_cpu(name: str, images: Tensor) -> None:
     for severity in (1, 5):
         on_gpu = corrupt(images.cuda(), name, severity)
         assert on_gpu.is_cuda
@@ -189,7 +182,7 @@ def test_cuda(name: str, images: Tensor) -> None:
         assert error(on_gpu.cpu(), images) == pytest.approx(error(on_cpu, images), rel=0.25)
 
 
-def test_bad_input() -> None:
+def test_bad_inputs_are_refused() -> None:
     good = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
     for name, severity in (("mist", 1), ("fog", 0), ("fog", 6), ("fog", True), ("fog", "3")):
         with pytest.raises(InputError, match="is unknown; choose"):
@@ -202,10 +195,10 @@ def test_bad_input() -> None:
         corrupt(good, "fog", 1, start=-1)
 
 
-# CalibratedMethod-made files
+# Files on disk
 
 
-def test_load(tmp_path: Path) -> None:
+def test_load_reads_one_severity(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).integers(0, 256, (20, 32, 32, 3), dtype=np.uint8)
     np.save(tmp_path / "fog.npy", rows)
     for severity in SEVERITIES:
@@ -214,7 +207,7 @@ def test_load(tmp_path: Path) -> None:
         assert np.array_equal(out.permute(0, 2, 3, 1).numpy(), rows[4 * severity - 4 : 4 * severity])
 
 
-def test_load_says_what_is_wrong(tmp_path: Path) -> None:
+def test_bad_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"fog\.npy is missing"):
         load(tmp_path, "fog", 1)
     with pytest.raises(InputError, match="is unknown"):
@@ -353,7 +346,7 @@ def test_hsv_is_colorsys(name: str, severity: int, images: Tensor) -> None:
     close(corrupt(image, name, severity)[0], truncated(theirs), share=0.05)
 
 
-def test_contrast(images: Tensor) -> None:
+def test_contrast_scales_around_the_mean(images: Tensor) -> None:
     x = pixels(images[0]) / 255
     mean = x.mean((0, 1))
     close(corrupt(images[:1], "contrast", 5)[0], truncated((x - mean) * 0.15 + mean))

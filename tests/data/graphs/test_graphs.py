@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from sgpa.core.errors import ConfigError, InputError
-from sgpa.data.graphs import batch as graphs
 from sgpa.data.graphs import identifiers
-from sgpa.data.graphs.batch import Vocabulary, identified, pack
+from sgpa.data.graphs.batch import dataset, identified, pack
 from sgpa.data.graphs.graph import Graph, adjacency, complement
 from sgpa.data.graphs.identifiers import flip_signs, laplacian_identifiers, return_chances
+from sgpa.data.graphs.vocabulary import Vocabulary
+from sgpa.data.graphs.zinc import zinc, zinc_complement
 from sgpa.models import GraphConfig, KernelAttentionConfig, ModelConfig, Transformer
 from sgpa.models.embeddings.graphs import GraphEmbedding
 from support.paths import DATA, needs
@@ -77,13 +78,13 @@ def test_laplacian_identifiers_are_ascending_orthonormal_eigenvectors(g):
     assert torch.allclose(laplacian_identifiers(g, 2), P[:, :2].float())
 
 
-def test_the_trivial_eigenvector_is_the_root_of_the_degrees():
+def test_trivial_eigenvector_is_the_square_root_of_the_degrees():
     degrees = adjacency(ODD).sum(-1)
     assert torch.allclose(laplacian_identifiers(ODD, 3)[:, 0], (degrees / degrees.sum()).sqrt().float())
 
 
 @pytest.mark.parametrize("g", [RING, STAR, complement(RING), graph([0] * 4, [(0, 1), (2, 3)])])
-def test_coinciding_eigenvalues_leave_no_choice_to_the_solver(g):
+def test_identifiers_do_not_depend_on_the_basis_of_an_eigenspace(g):
     values, U = np.linalg.eigh(laplacian(g).numpy())
     assert (np.diff(values) < 1e-8).any()
     expected, rng = laplacian_identifiers(g, len(g)).numpy(), np.random.default_rng(0)
@@ -95,7 +96,7 @@ def test_coinciding_eigenvalues_leave_no_choice_to_the_solver(g):
         assert np.allclose(identifiers._settled(values[None], turned[None], len(g))[0], expected, atol=1e-6)
 
 
-def test_identifiers_do_not_depend_on_the_graphs_beside_them():
+def test_identifiers_do_not_depend_on_other_graphs_of_the_batch():
     together = identified(SMALL, width=4)
     for i, g in enumerate(SMALL):
         assert torch.equal(together.identifiers[i, : len(g)], laplacian_identifiers(g, 4))
@@ -141,19 +142,19 @@ def test_flips_change_signs_only_and_repeat_by_seed():
     assert torch.equal(flipped.edges, batch.edges)
 
 
-def test_chances_to_return_by_hand():
+def test_return_chances_by_hand():
     # from the end of propane a walk is at the other carbon, then half of the time back
-    found = return_chances(PROPANE, 4)
+    chances = return_chances(PROPANE, 4)
     ends, middle = [0, 0.5, 0, 0.5], [0, 1, 0, 1]
-    assert torch.allclose(found, torch.tensor([ends, middle, ends]))
+    assert torch.allclose(chances, torch.tensor([ends, middle, ends]))
     ring = return_chances(RING, 6)
-    assert torch.allclose(ring, ring[:1].expand(6, -1))  # no atom of a ring is special
+    assert torch.allclose(ring, ring[:1].expand(6, -1))  # all atoms of a ring are equal
     assert ring[0, :6].tolist() == pytest.approx([0, 1 / 2, 0, 3 / 8, 0, 20 / 64 + 2 / 64])  # or once around
     assert (return_chances(graph([0], []), 3) == 0).all()
     assert identified([PROPANE], "walks", 1).identifiers.shape == (1, 3, 1)  # an eigenvector, no walk
 
 
-def test_walks_stand_beside_eigenvectors_and_keep_their_signs():
+def test_walk_identifiers_are_eigenvectors_and_return_chances():
     batch = identified([ODD] * 20, "walks", 7)
     assert torch.equal(batch.identifiers[0, :, :4], laplacian_identifiers(ODD, 4))
     assert torch.equal(batch.identifiers[0, :, 4:], return_chances(ODD, 3))
@@ -165,7 +166,7 @@ def test_walks_stand_beside_eigenvectors_and_keep_their_signs():
     assert torch.allclose(return_chances(moved(ODD, order), 5), return_chances(ODD, 5)[order])
 
 
-def test_edges_that_know_the_types_of_their_ends():
+def test_endpoint_types_are_added_to_edges():
     config = GraphConfig(node_types=5, edge_types=3, identifier_width=6, endpoint_types=True)
     torch.manual_seed(0)
     layer = GraphEmbedding(config, 8)
@@ -179,7 +180,7 @@ def test_edges_that_know_the_types_of_their_ends():
         assert torch.allclose(tokens[n + i], plain[n + i] + known, atol=1e-6)
 
 
-def test_renaming_nodes_and_their_identifiers_changes_nothing():
+def test_predictions_do_not_depend_on_node_numbers():
     net, order = model(), torch.tensor([4, 2, 0, 5, 1, 3])
     P = laplacian_identifiers(ODD, 6)
     before = f(net, pack([ODD], [P]))
@@ -187,7 +188,7 @@ def test_renaming_nodes_and_their_identifiers_changes_nothing():
     assert not torch.allclose(before, f(net, pack([moved(ODD, order)], [P])))
 
 
-def test_identifiers_recomputed_after_renaming_agree_up_to_sign():
+def test_identifiers_of_renumbered_nodes_agree_up_to_sign():
     net, order = model(), torch.tensor([4, 2, 0, 5, 1, 3])
     P, Q = laplacian_identifiers(ODD, 6), laplacian_identifiers(moved(ODD, order), 6)
     signs = (P[order] * Q).sum(0)
@@ -196,11 +197,11 @@ def test_identifiers_recomputed_after_renaming_agree_up_to_sign():
     assert torch.allclose(f(net, pack([ODD], [P])), after, atol=1e-5)
 
 
-def test_a_padded_graph_equals_the_graph_alone():
+def test_padding_does_not_change_predictions():
     net, together = model(), [*SMALL, complement(PROPANE)]
-    found = f(net, identified(together, width=6))
+    padded = f(net, identified(together, width=6))
     for i, g in enumerate(together):
-        assert torch.allclose(found[i : i + 1], f(net, identified([g], width=6)))
+        assert torch.allclose(padded[i : i + 1], f(net, identified([g], width=6)))
 
 
 def test_complements_by_hand():
@@ -213,13 +214,13 @@ def test_complements_by_hand():
 
 
 @pytest.mark.parametrize("g", SMALL)
-def test_the_complement_of_the_complement_is_the_graph(g):
+def test_complement_of_the_complement_is_the_graph(g):
     assert pairs(complement(complement(g))) == pairs(g)
     assert not pairs(complement(g)) & pairs(g)
     assert len(complement(g).edges) + len(g.edges) == len(g) * (len(g) - 1)
 
 
-def test_packed_graphs_are_padded_last_and_trim_to_themselves():
+def test_packed_graphs_are_padded_at_the_end_and_trimmed():
     batch = identified([PROPANE, RING], width=4)
     assert batch.nodes.tolist()[0] == [0, 0, 0, -1, -1, -1]
     assert batch.edge_types[0].tolist() == [0] * 4 + [-1] * 8
@@ -231,13 +232,13 @@ def test_packed_graphs_are_padded_last_and_trim_to_themselves():
 
 def test_batches_hold_graphs_of_similar_length():
     rows = [graph([0] * n, [(i, i + 1) for i in range(n - 1)]) for n in (2, 9) for _ in range(100)]
-    data = graphs.dataset(rows, torch.zeros(200), width=3, augment=True)
+    data = dataset(rows, torch.zeros(200), width=3, augment=True)
     assert sorted(set(data.lengths.tolist())) == [2 + 2, 9 + 16]
     assert data.augment is flip_signs
     for batch in data.batches(10, seed=0):
         assert len((batch.inputs.nodes >= 0).sum(1).unique()) == 1
-    assert graphs.dataset(rows, torch.zeros(200), "orthogonal", augment=True).augment is identifiers.redraw
-    assert graphs.dataset(rows, torch.zeros(200)).augment is None
+    assert dataset(rows, torch.zeros(200), "orthogonal", augment=True).augment is identifiers.redraw
+    assert dataset(rows, torch.zeros(200)).augment is None
 
 
 @pytest.mark.parametrize(
@@ -246,6 +247,7 @@ def test_batches_hold_graphs_of_similar_length():
         (lambda: graph([], []), "at least one node"),
         (lambda: graph([0, 0], [(0, 2)]), r"different nodes of 0\.\.1"),
         (lambda: graph([0, 0], [(0, 0)]), "two different nodes"),
+        (lambda: graph([0, 0], [(0, -1)]), r"different nodes of 0\.\.1"),
         (lambda: Graph(torch.zeros(2), torch.tensor([[0, 1]]), torch.tensor([0])), "both directions"),
         (lambda: Graph(torch.zeros(2), torch.zeros(2, 3), torch.zeros(3)), r"expected \[3, 2\]"),
         (lambda: pack([], []), "0 graphs"),
@@ -253,15 +255,22 @@ def test_batches_hold_graphs_of_similar_length():
         (lambda: pack([ODD], [torch.zeros(3, 4)]), r"6 nodes has identifiers of shape \[3, 4\]"),
         (lambda: identified([ODD], "rdf", 0), "identifiers='rdf'.*laplacian, orthogonal.*width=0"),
         (lambda: flip_signs(torch.zeros(3), torch.Generator()), "expected Graphs, got Tensor"),
-        (lambda: graphs.dataset([ODD], torch.zeros(2)), "1 inputs but 2 targets"),
+        (lambda: dataset([ODD], torch.zeros(2)), "1 inputs but 2 targets"),
         (lambda: Vocabulary.read(Path("nowhere.json")), "nowhere.json: no vocabulary"),
-        (lambda: graphs.zinc(data_dir=Path("nowhere")), "zinc: no train files"),
+        (lambda: zinc(data_dir=Path("nowhere")), "zinc: no train files"),
     ],
 )
 def test_bad_inputs_are_refused_in_one_line(make, message):
     with pytest.raises((InputError, ConfigError), match=message) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+def test_model_refuses_edges_with_negative_ends():
+    batch = identified([ODD], width=6)
+    batch.edges[0, 2, 1] = -3
+    with pytest.raises(InputError, match="an edge ends at a negative node number"):
+        f(model(), batch)
 
 
 def stored(folder, atom=0, bond=1, columns=("edge_index", "edge_attr", "node_feat", "y")):
@@ -279,31 +288,31 @@ def stored(folder, atom=0, bond=1, columns=("edge_index", "edge_attr", "node_fea
 
 
 def test_zinc_layout_is_read_and_damage_is_named(tmp_path):
-    task = graphs.zinc(data_dir=stored(tmp_path / "good"), width=3)
+    task = zinc(data_dir=stored(tmp_path / "good"), width=3)
     assert task.splits.train.inputs.nodes.tolist() == [[0, 0]] * 3
     assert task.splits.test.inputs.edge_types.tolist() == [[0, 0]] * 3  # stored 1 is a single bond
     assert task.splits.test.targets.tolist() == [0.5] * 3
     assert task.vocabulary == Vocabulary(("C", "O"))
-    with pytest.raises(InputError, match=r"train-00000.*atom types 0\.\.2 leave"):
-        graphs.zinc(data_dir=stored(tmp_path / "atom", atom=2))
-    with pytest.raises(InputError, match=r"bond types -1\.\.-1 leave"):
-        graphs.zinc(data_dir=stored(tmp_path / "bond", bond=0))
+    with pytest.raises(InputError, match=r"train-00000.*atom types are 0\.\.2, vocab.json has 0\.\.1"):
+        zinc(data_dir=stored(tmp_path / "atom", atom=2))
+    with pytest.raises(InputError, match=r"bond types are -1\.\.-1, vocab.json"):
+        zinc(data_dir=stored(tmp_path / "bond", bond=0))
     with pytest.raises(InputError, match="cannot be read as graphs"):
-        graphs.zinc(data_dir=stored(tmp_path / "column", columns=("y", "node_feat")))
+        zinc(data_dir=stored(tmp_path / "column", columns=("y", "node_feat")))
 
 
 @pytest.fixture(scope="module")
-def zinc():
-    return graphs.zinc(data_dir=DATA)
+def real_zinc():
+    return zinc(data_dir=DATA)
 
 
 @needs_zinc
-def test_zinc_is_the_benchmark_but_for_its_training_set(zinc):
-    parts = [zinc.splits.train, zinc.splits.validation, zinc.splits.test]
+def test_zinc_sizes_targets_and_types(real_zinc):
+    parts = [real_zinc.splits.train, real_zinc.splits.validation, real_zinc.splits.test]
     assert [len(part) for part in parts] == [10_000, 1_000, 1_000]
     assert [round(float(part.targets.mean()), 4) for part in parts] == [0.0179, 0.0315, 0.0124]
-    assert zinc.sizes == {"node_types": 28, "edge_types": 3, "identifier_width": 16, "max_tokens": 1287}
-    assert "not on the benchmark's own 10,000" in zinc.note
+    assert real_zinc.sizes == {"node_types": 28, "edge_types": 3, "identifier_width": 16, "max_tokens": 1287}
+    assert "not on the benchmark's own 10,000" in real_zinc.note
     assert [part.augment for part in parts] == [flip_signs, None, None]
     for part in parts:
         assert part.inputs.nodes.max() < 28
@@ -312,19 +321,19 @@ def test_zinc_is_the_benchmark_but_for_its_training_set(zinc):
 
 
 @needs_zinc
-def test_zinc_batches_are_short_and_pass_through_a_model(zinc):
-    batch = next(zinc.splits.train.batches(64, seed=0))
+def test_zinc_batches_have_similar_lengths(real_zinc):
+    batch = next(real_zinc.splits.train.batches(64, seed=0))
     lengths = (batch.inputs.nodes >= 0).sum(1) + (batch.inputs.edge_types >= 0).sum(1)
     assert lengths.max() - lengths.min() < 30
-    assert f(model(**zinc.sizes), batch.inputs).shape == (64, 1)
+    assert f(model(**real_zinc.sizes), batch.inputs).shape == (64, 1)
 
 
 @needs_zinc
-def test_zinc_complements_stay_small_in_memory(zinc):
-    c, test = graphs.zinc_complement(data_dir=DATA), zinc.splits.test
+def test_zinc_complements(real_zinc):
+    c, test = zinc_complement(data_dir=DATA), real_zinc.splits.test
     tokens = (c.nodes >= 0).sum(1) + (c.edge_types >= 0).sum(1)
     assert torch.equal(c.nodes, test.inputs.nodes)
     assert torch.equal(tokens + test.lengths - (c.nodes >= 0).sum(1), (c.nodes >= 0).sum(1) ** 2)
-    assert int(tokens.max()) == 1285 <= zinc.max_tokens
+    assert int(tokens.max()) == 1285 <= real_zinc.max_tokens
     assert c.edge_types.unique().tolist() == [-1, 0]
     assert sum(x.nbytes for x in (c.nodes, c.edges, c.edge_types, c.identifiers)) < 40e6

@@ -1,4 +1,4 @@
-"""3-Augment against Pillow, image by image. Measured on two CPU cores: 18,000 images/s; on one, 10,000."""
+"""3-Augment against Pillow, image by image."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ def photos(count: int = 200, h: int = 32, w: int = 32) -> Tensor:
 
 
 def each(images: Tensor, change: Callable[..., Image.Image], *parameters: Tensor) -> Tensor:
-    """What Pillow makes of every image."""
+    """Every image changed by Pillow."""
     rows = zip(images, *(p.tolist() for p in parameters), strict=True)
     out = [np.asarray(change(Image.fromarray(x.permute(1, 2, 0).numpy()), *p)) for x, *p in rows]
     return torch.from_numpy(np.stack(out)).permute(0, 3, 1, 2)
@@ -46,18 +46,18 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-# --- each change is Pillow's
+# --- single operations
 
 
 @pytest.mark.parametrize("size", [(32, 32), (17, 40)])
-def test_grayscale_is_equal(size):
+def test_grayscale_equals_pillows(size):
     images = photos(200, *size)
     assert torch.equal(
         augment.grayscale(images), each(images, lambda x: ImageOps.grayscale(x).convert("RGB"))
     )
 
 
-def test_solarize_is_equal():
+def test_solarize_equals_pillows():
     images = photos()
     assert torch.equal(augment.solarize(images), each(images, ImageOps.solarize))
 
@@ -71,8 +71,8 @@ def test_solarize_is_equal():
     ],
 )
 @pytest.mark.parametrize(("low", "high"), [(0.7, 1.3), (0.0, 3.0)])
-def test_jitter_is_equal(ours, theirs, low, high):
-    """Equal on this machine; one level of 255 is allowed where another one fuses multiply and add."""
+def test_jitter_equals_pillows(ours, theirs, low, high):
+    """One level of 255 is allowed, for machines that fuse multiply and add."""
     images, factor = photos(), spread(low, high)
     expected = each(images, lambda x, f: theirs(x).enhance(f), factor)
     difference = (ours(images, factor).int() - expected.int()).abs()
@@ -81,8 +81,8 @@ def test_jitter_is_equal(ours, theirs, low, high):
 
 
 @pytest.mark.parametrize("size", [(32, 32), (17, 40)])
-def test_blur_is_off_by_at_most_one_level(size):
-    """Pillow's Gaussian is three boxes a direction, rounded after each, in 24-bit fixed point."""
+def test_blur_equals_pillows_to_one_level(size):
+    """Pillow uses three box filters a direction, rounded after each, in 24-bit fixed point."""
     images, radius = photos(200, *size), spread(*augment.BLUR)
     expected = each(images, lambda x, r: x.filter(ImageFilter.GaussianBlur(r)), radius)
     difference = (augment.gaussian_blur(images, radius).int() - expected.int()).abs()
@@ -90,7 +90,7 @@ def test_blur_is_off_by_at_most_one_level(size):
     assert difference.float().mean() < 1e-3
 
 
-def test_blur_keeps_a_plain_image_and_the_mean():
+def test_blur_keeps_a_constant_image_and_the_mean():
     plain = torch.full((3, 3, 32, 32), 200, dtype=torch.uint8)
     assert torch.equal(augment.gaussian_blur(plain, torch.tensor([0.1, 1.0, 2.0])), plain)
     spot = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
@@ -107,14 +107,14 @@ def test_crop_is_a_window_of_the_reflected_image():
     assert torch.equal(augment.crop(images, top, left), torch.stack(expected))
 
 
-def test_flip():
+def test_flip_equals_pillows():
     images = photos(2)
     flipped = augment.flip(images, torch.tensor([True, False]))
     assert torch.equal(flipped[:1], each(images[:1], ImageOps.mirror))
     assert torch.equal(flipped[1:], images[1:])
 
 
-def test_a_whole_chain_is_pillows():
+def test_all_operations_of_a_draw_equal_pillows():
     """All steps of one draw, in its order of jitters."""
     images, drawn = photos(), draw(200, seeded())
     effects = [
@@ -139,7 +139,7 @@ def test_a_whole_chain_is_pillows():
     assert difference.float().mean() < 1e-2
 
 
-# --- what is drawn
+# --- random parameters
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def near(counts: Tensor, probability: float) -> bool:
     return bool(((counts.double() - COUNT * probability).abs() < 5 * sigma).all())
 
 
-def test_probabilities(drawn):
+def test_probabilities_of_parameters(drawn):
     assert near(drawn.flipped.sum(), 1 / 2)
     assert near(drawn.effect.bincount(minlength=3), 1 / 3)
     assert near(drawn.top.bincount(minlength=9), 1 / 9)
@@ -164,7 +164,7 @@ def test_probabilities(drawn):
     assert near(orders, 1 / 6)
 
 
-def test_ranges_and_independence(drawn):
+def test_ranges_and_independence_of_parameters(drawn):
     uniforms = [(drawn.radius, 0.1, 2.0), *((drawn.factors[:, i], 0.7, 1.3) for i in range(3))]
     for values, low, high in uniforms:
         assert low <= values.min() < low + 0.001 * (high - low) + 1e-6
@@ -187,20 +187,20 @@ def test_exactly_one_effect_is_applied():
         assert torch.equal(changed[effect == kind], expected[effect == kind])
 
 
-# --- the whole
+# --- three_augment
 
 
-def test_a_seed_gives_the_same_batch_and_another_seed_another():
+def test_result_depends_on_the_seed():
     images = photos(50)
     before = images.clone()
     first, again, other = (three_augment(images, seeded(s)) for s in (0, 0, 1))
-    assert torch.equal(images, before), "the caller's images stay as they were"
+    assert torch.equal(images, before), "the input is not changed"
     assert (first.dtype, first.shape) == (torch.uint8, images.shape)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
 
-def test_one_image_and_none():
+def test_one_image_and_no_image():
     assert three_augment(photos(1), seeded()).shape == (1, 3, 32, 32)
     assert three_augment(photos(1)[:0], seeded()).shape == (0, 3, 32, 32)
 
@@ -221,7 +221,7 @@ def test_other_inputs_are_refused(bad, message):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_the_device_does_the_same():
+def test_gpu_equals_cpu():
     images, drawn = photos(), draw(200, seeded())
     moved = Draw(**{name: getattr(drawn, name).cuda() for name in drawn.__dataclass_fields__})
     difference = (apply(images.cuda(), moved).cpu().int() - apply(images, drawn).int()).abs()

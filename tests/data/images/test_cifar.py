@@ -1,6 +1,5 @@
 import io
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +11,10 @@ from PIL import Image
 
 from sgpa.core.errors import InputError
 from sgpa.data.images.augment import three_augment
-from sgpa.data.images.cifar import OUTSIDE, PAPER_OUTSIDE_ROWS, cifar, load_images, outside
-from sgpa.data.images.folder import image_folder
+from sgpa.data.images.cifar import OOD_SETS, PAPER_OOD_ROWS, cifar, load_images, ood_images
+from sgpa.data.images.folder import image_folder, read_images
 
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    monkeypatch.delenv("SGPA_DATA", raising=False)
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def encoded(pixels: np.ndarray | Image.Image, form: str = "PNG") -> bytes:
@@ -51,7 +46,7 @@ def noise(count: int, seed: int = 0) -> np.ndarray:
 
 
 def tiny(root: Path, name: str = "cifar10", column: str = "label") -> np.ndarray:
-    """100 training images in two files and 20 test images; a red corner tells the row."""
+    """100 training images in two files and 20 test images; the red value of a corner is the row."""
     pixels = noise(120)
     pixels[:, 0, 0, 0] = np.arange(120)
     content = [encoded(p) for p in pixels]
@@ -74,43 +69,43 @@ def test_pixels_labels_and_order(tmp_path):
     assert labels.tolist() == [i % 10 for i in range(100)]
 
 
-def test_the_second_time_comes_from_the_cache_until_a_file_changes(tmp_path, monkeypatch):
+def test_decoded_images_are_cached_until_a_file_changes(tmp_path, monkeypatch):
     tiny(tmp_path)
     first = load_images("cifar10", "test", tmp_path)
-    kept = list((tmp_path / "xdg" / "sgpa" / "decoded").iterdir())
-    assert len(kept) == 1, "and nothing half-written"
+    cached = list((tmp_path / "xdg" / "sgpa" / "decoded").iterdir())
+    assert len(cached) == 1
     with monkeypatch.context() as patch:
         patch.setattr("sgpa.data.images.cifar._decode", None)  # would fail if called
         again = load_images("cifar10", "test", tmp_path)
         assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
-        again[0].zero_()  # the caller's own copy
+        again[0].zero_()  # must not change the cache
         assert torch.equal(load_images("cifar10", "test", tmp_path)[0], first[0])
     file = put(tmp_path, "cifar10", "test", [encoded(p) for p in noise(5, 1)], [0] * 5)
     assert len(load_images("cifar10", "test", tmp_path)[1]) == 5
-    os.utime(file, (time.time(), time.time() + 5))
+    os.utime(file, (1, 1))
     monkeypatch.setattr("sgpa.data.images.cifar._decode", None)
     with pytest.raises(TypeError):
         load_images("cifar10", "test", tmp_path)
 
 
-def test_a_damaged_cache_is_made_again(tmp_path):
+def test_damaged_cache_is_replaced(tmp_path):
     tiny(tmp_path)
     first = load_images("cifar10", "test", tmp_path)
     first = first[0].clone(), first[1].clone()
-    (kept,) = (tmp_path / "xdg" / "sgpa" / "decoded").iterdir()
-    content = kept.read_bytes()
-    kept.unlink()
-    kept.write_bytes(content[: len(content) // 2])
+    (cached,) = (tmp_path / "xdg" / "sgpa" / "decoded").iterdir()
+    content = cached.read_bytes()
+    cached.unlink()
+    cached.write_bytes(content[: len(content) // 2])
     assert torch.equal(load_images("cifar10", "test", tmp_path)[0], first[0])
-    assert kept.stat().st_size == len(content)
+    assert cached.stat().st_size == len(content)
 
 
-def test_without_a_place_for_the_cache_it_still_loads(tmp_path, monkeypatch, caplog):
+def test_images_load_without_a_writable_cache(tmp_path, monkeypatch, caplog):
     tiny(tmp_path)
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert len(load_images("cifar10", "test", tmp_path)[1]) == 20
-    assert "not kept" in caplog.text
+    assert "not cached" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -134,7 +129,7 @@ def test_bad_images_are_named_with_file_and_row(tmp_path, content, message):
         InputError, match=rf"test-00000-of-00001.parquet, row 3: .*{message}.*; replace the file"
     ):
         load_images("cifar10", "test", tmp_path)
-    assert not list((tmp_path / "xdg").rglob("*")), "nothing of it is kept"
+    assert not list((tmp_path / "xdg").rglob("*")), "nothing is cached"
 
 
 def test_five_channels_are_refused(tmp_path):
@@ -163,7 +158,7 @@ def test_unknown_names(tmp_path):
 # --- splits
 
 
-def test_the_split_is_fixed_by_its_seed_and_loses_nothing(tmp_path):
+def test_split_depends_on_its_seed_and_covers_all_rows(tmp_path):
     tiny(tmp_path)
     data, again, other = (cifar("cifar10", data_dir=tmp_path, split_seed=s) for s in (0, 0, 1))
     assert [len(part) for part in (data.train, data.validation, data.test)] == [90, 10, 20]
@@ -188,20 +183,20 @@ def test_only_shuffled_training_batches_are_augmented(tmp_path):
     assert torch.equal(next(data.train.batches(50)).inputs, plain.train.inputs[:50])
 
 
-def test_cifar100_is_about_fine_labels(tmp_path):
+def test_cifar100_has_fine_labels(tmp_path):
     tiny(tmp_path, "cifar100", "fine_label")
     assert cifar("cifar100", data_dir=tmp_path).test.targets.max() == 9
 
 
-def test_outside_sets_and_their_sizes(tmp_path):
+def test_ood_sets_and_their_sizes(tmp_path):
     tiny(tmp_path, "svhn")
-    assert outside("svhn", tmp_path).shape == (20, 3, 32, 32)
-    for name, others in OUTSIDE.items():
+    assert ood_images("svhn", tmp_path).shape == (20, 3, 32, 32)
+    for name, others in OOD_SETS.items():
         assert name not in others
-        assert all(PAPER_OUTSIDE_ROWS[other] >= 10_000 for other in others)
+        assert all(PAPER_OOD_ROWS[other] >= 10_000 for other in others)
 
 
-# --- a user's folder
+# --- folders of images
 
 
 def save(file: Path, image: Image.Image, **options: object) -> Path:
@@ -210,7 +205,7 @@ def save(file: Path, image: Image.Image, **options: object) -> Path:
     return file
 
 
-def test_a_folder_of_every_kind_of_image(tmp_path):
+def test_folder_with_every_kind_of_image(tmp_path):
     red = Image.new("RGB", (40, 40), (200, 10, 10))
     save(tmp_path / "b" / "2.png", red)
     save(tmp_path / "b" / "10.PNG", Image.new("L", (40, 40), 7))
@@ -232,7 +227,7 @@ def test_a_folder_of_every_kind_of_image(tmp_path):
         assert tuple(images[row, :, 16, 16].tolist()) == colour, row
 
 
-def test_the_centre_is_cut_out_and_turned_upright(tmp_path):
+def test_images_are_centre_cropped_and_rotated_by_exif(tmp_path):
     wide = np.zeros((20, 60, 3), np.uint8)
     wide[:, 20:40] = [0, 0, 255]
     wide[:10, 20:40] = [255, 0, 0]  # red above blue in the middle, black beside it
@@ -246,7 +241,7 @@ def test_the_centre_is_cut_out_and_turned_upright(tmp_path):
     assert torch.equal(images[1], images[0].flip(1, 2))
 
 
-def test_resizing_to_any_size(tmp_path):
+def test_images_are_resized_to_any_size(tmp_path):
     save(tmp_path / "a" / "1.png", Image.fromarray(noise(1)[0]))
     for size in (1, 8, 32, 64):
         assert image_folder(str(tmp_path), size)[0].shape == (1, 3, size, size)
@@ -254,7 +249,7 @@ def test_resizing_to_any_size(tmp_path):
         image_folder(tmp_path, 0)
 
 
-def test_folders_that_do_not_work(tmp_path):
+def test_bad_folders_are_refused(tmp_path):
     with pytest.raises(InputError, match="nowhere is not a folder"):
         image_folder(tmp_path / "nowhere")
     with pytest.raises(InputError, match="has no class folders; put the images"):
@@ -275,3 +270,22 @@ def test_folders_that_do_not_work(tmp_path):
     save(tmp_path / "dog" / "f.tif", Image.fromarray(np.zeros((4, 4), np.float32)))
     with pytest.raises(InputError, match=r"dog/f.tif cannot be read as an image \(mode F"):
         image_folder(tmp_path)
+
+
+def test_pipes_in_a_folder_are_skipped_and_refused_by_name(tmp_path):
+    save(tmp_path / "cat" / "1.png", Image.new("RGB", (8, 8)))
+    os.mkfifo(tmp_path / "cat" / "2.png")
+    assert len(image_folder(tmp_path)[0]) == 1
+    with pytest.raises(InputError, match=r"2.png is not a regular file"):
+        read_images([tmp_path / "cat" / "2.png"], 8)
+
+
+@pytest.mark.parametrize("bad", [b"cat/\xff.png", b"\xff/1.png"])
+def test_names_that_are_not_utf8_are_refused_in_printable_words(tmp_path, bad):
+    try:
+        save(tmp_path / os.fsdecode(bad), Image.new("RGB", (8, 8)))
+    except OSError:
+        pytest.skip("the file system has UTF-8 names only")
+    with pytest.raises(InputError, match=r"\\xff.*: the name is not valid UTF-8; rename") as error:
+        image_folder(tmp_path)
+    str(error.value).encode("utf-8")

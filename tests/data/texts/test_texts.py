@@ -1,6 +1,5 @@
 import os
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -8,19 +7,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from sgpa.core.errors import ConfigError, InputError
 from sgpa.core.inputs import Words
-from sgpa.data.texts.tokenized import (
-    encode,
-    imdb,
-    load_tokenizer,
-    pad_id,
-    read_texts,
-    read_unlabelled,
-    text_task,
-    train_tokenizer,
-)
-from sgpa.data.texts.words import COLA_TEST, WordVocabulary, characters, cola, sentences, tokenized
+from sgpa.data.texts.cola import COLA_TEST, WordVocabulary, characters, cola, sentences, tokenized
+from sgpa.data.texts.imdb import imdb, text_task
+from sgpa.data.texts.tables import read_texts, read_unlabelled
+from sgpa.data.texts.tokenizer import encode, load_tokenizer, pad_id, train_tokenizer
 from sgpa.models import ModelConfig, TokenConfig, Transformer
 from support.paths import DATA, needs
+from support.tables import parquet, write
 
 needs_imdb = needs("imdb/*.parquet")
 needs_cola = needs("cola/*.parquet")
@@ -29,21 +22,10 @@ GOOD = ["a fine film", "what a fine, fine film", "I liked this film", "fine acti
 BAD = ["a dull film", "dull, dull and long", "I left this dull film", "a long, long evening"]
 
 
-def write(path, content):
-    path.write_text(content, encoding="utf-8")
-    return path
-
-
-def parquet(path, **columns):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(columns), path)
-    return path
-
-
 # reading files
 
 
-def test_every_kind_of_file_gives_the_same_texts(tmp_path):
+def test_csv_and_parquet_files_give_the_same_texts(tmp_path):
     rows = [("one, two", "pos"), ('say "no"', "neg"), ("two\nlines", "pos")]
     csv = 'review,sentiment\n"one, two",pos\n"say ""no""",neg\n"two\nlines",pos\n'
     files = [
@@ -59,21 +41,21 @@ def test_every_kind_of_file_gives_the_same_texts(tmp_path):
         assert read_unlabelled(path) == texts
 
 
-def test_a_stray_quote_in_a_tsv_swallows_no_rows(tmp_path):
+def test_stray_quote_in_a_tsv_keeps_all_rows(tmp_path):
     path = write(tmp_path / "a.tsv", 'label\tsentence\n1\t"Quote, he said\n0\tplain\n1\tdone"\n')
     texts, labels, _ = read_texts(path)
     assert texts == ['"Quote, he said', "plain", 'done"']
     assert labels.tolist() == [1, 0, 1]
 
 
-def test_numbers_are_classes_in_their_order(tmp_path):
+def test_numeric_labels_are_ordered_by_number(tmp_path):
     path = parquet(tmp_path / "a.parquet", text=["x"] * 4, stars=[10.0, 2.0, 1.0, 10.0])
     _, labels, classes = read_texts(path, label_column="stars")
     assert classes == ["1", "2", "10"]
     assert labels.tolist() == [2, 1, 0, 2]
 
 
-def test_a_file_without_labels_can_still_be_predicted(tmp_path):
+def test_file_without_labels_is_read(tmp_path):
     assert read_unlabelled(write(tmp_path / "a.csv", "comment\nhello\n")) == ["hello"]
 
 
@@ -95,14 +77,14 @@ def test_a_file_without_labels_can_still_be_predicted(tmp_path):
         ("a.parquet", "no parquet", "damaged or has the wrong ending"),
     ],
 )
-def test_files_that_cannot_be_used_are_refused_in_one_line(tmp_path, name, content, message):
+def test_bad_files_are_refused_in_one_line(tmp_path, name, content, message):
     with pytest.raises(InputError, match=message) as caught:
         read_texts(write(tmp_path / name, content))
     assert "\n" not in str(caught.value)
     assert name in str(caught.value)
 
 
-def test_other_mistakes_with_files(tmp_path):
+def test_missing_columns_encodings_and_types_are_named(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         read_texts(tmp_path / "none.csv")
     path = write(tmp_path / "a.csv", "text,label\nx,1\ny,0\n")
@@ -120,7 +102,7 @@ def test_other_mistakes_with_files(tmp_path):
 # tokenizers
 
 
-def test_text_survives_the_tokenizer():
+def test_tokenizer_is_lossless():
     tokenizer = train_tokenizer(GOOD + BAD, vocabulary=300)
     odd = "  naïve\t\ncafé — 東京 \U0001f600 <br />  fine "
     ids, lengths = encode(tokenizer, [odd, "fine"])
@@ -133,16 +115,16 @@ def test_text_survives_the_tokenizer():
     assert ids[1, : lengths[1]].ne(0).all()
 
 
-def test_long_texts_are_cut_and_keep_their_end_mark():
+def test_long_texts_are_cut_before_the_end_mark():
     tokenizer = train_tokenizer(GOOD, vocabulary=270)
     ids, lengths = encode(tokenizer, ["a fine film " * 50, "a"], max_tokens=16)
     assert ids.shape == (2, 16)
     assert lengths.tolist() == [16, 3]
     assert ids[0, -1] == 3
-    assert tokenizer.truncation is None  # the caller's tokenizer stays as it was
+    assert tokenizer.truncation is None  # the caller's tokenizer is not changed
 
 
-def test_a_tokenizer_that_a_user_brings(tmp_path):
+def test_tokenizer_of_a_user_gets_a_padding_token(tmp_path):
     words = Tokenizer(models.WordLevel({"fine": 0, "film": 1, "?": 2}, unk_token="?"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     with pytest.raises(InputError, match="no padding token"):
@@ -166,7 +148,7 @@ def test_a_tokenizer_that_a_user_brings(tmp_path):
 # tasks
 
 
-def test_a_task_is_split_by_seed_and_its_model_reads_it():
+def test_text_task_is_split_by_seed():
     texts, labels = (GOOD + BAD) * 5, torch.tensor(([1] * 4 + [0] * 4) * 5)
     first, again, other = (
         text_task(texts, labels, ("bad", "good"), seed=s, vocabulary=280) for s in (1, 1, 2)
@@ -187,7 +169,7 @@ def test_a_task_is_split_by_seed_and_its_model_reads_it():
         text_task(GOOD + BAD, labels[:3], ("bad", "good"))
 
 
-def test_batches_of_a_task_hold_rows_of_similar_length():
+def test_batches_of_a_text_task_hold_rows_of_similar_length():
     texts = ["word " * (1 + i % 40) for i in range(400)]
     task = text_task(texts, torch.arange(400) % 2, ("a", "b"), vocabulary=270, sizes=(380, 10, 10))
     spread = []
@@ -199,8 +181,8 @@ def test_batches_of_a_task_hold_rows_of_similar_length():
 
 @pytest.fixture
 def small_imdb(tmp_path, monkeypatch):
-    """Sixty reviews in the layout of the real ones; each holds a word of its own."""
-    monkeypatch.setattr("sgpa.data.texts.tokenized.IMDB_SIZES", (40, 8, 12))
+    """Sixty reviews in the layout of the real ones; each has a unique word."""
+    monkeypatch.setattr("sgpa.data.texts.imdb.IMDB_SIZES", (40, 8, 12))
     for part in ("train", "test"):
         reviews = [f"the film number{part}{i}number is {'fine' if i % 2 else 'dull'}" for i in range(30)]
         labels = [i % 2 for i in range(30)]
@@ -208,11 +190,11 @@ def small_imdb(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_only_training_text_trains_the_tokenizer(small_imdb, monkeypatch):
+def test_tokenizer_is_trained_on_training_rows_only(small_imdb, monkeypatch):
     seen = []
     original = train_tokenizer
     monkeypatch.setattr(
-        "sgpa.data.texts.tokenized.train_tokenizer", lambda t, v: seen.extend(t) or original(seen, v)
+        "sgpa.data.texts.imdb.train_tokenizer", lambda t, v: seen.extend(t) or original(seen, v)
     )
     task = imdb(3, data_dir=small_imdb, vocabulary=300, cache=False)
     parts = (task.splits.train, task.splits.validation, task.splits.test)
@@ -222,20 +204,20 @@ def test_only_training_text_trains_the_tokenizer(small_imdb, monkeypatch):
     assert not set(seen) & set(written[1] + written[2])
 
 
-def test_imdb_is_kept_and_found_again(small_imdb, tmp_path, monkeypatch):
-    cache = tmp_path / "kept"
+def test_imdb_is_cached(small_imdb, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
     made = imdb(1, data_dir=small_imdb, vocabulary=300, cache=cache)
     (folder,) = cache.iterdir()
     assert sorted(file.name for file in folder.iterdir()) == ["encoded.safetensors", "tokenizer.json"]
     with monkeypatch.context() as m:
-        m.setattr("sgpa.data.texts.tokenized.text_task", lambda *_, **__: pytest.fail("made again"))
-        found = imdb(1, data_dir=small_imdb, vocabulary=300, cache=cache)
+        m.setattr("sgpa.data.texts.imdb.text_task", lambda *_, **__: pytest.fail("made again"))
+        cached = imdb(1, data_dir=small_imdb, vocabulary=300, cache=cache)
     for part in ("train", "validation", "test"):
-        a, b = getattr(made.splits, part), getattr(found.splits, part)
+        a, b = getattr(made.splits, part), getattr(cached.splits, part)
         assert all(torch.equal(getattr(a, n), getattr(b, n)) for n in ("inputs", "targets", "lengths"))
-    assert found.embedding == made.embedding
-    assert found.class_names == made.class_names
-    # another seed, another vocabulary or changed files make their own; damaged files are made again
+    assert cached.embedding == made.embedding
+    assert cached.class_names == made.class_names
+    # another seed, vocabulary or file has its own entry; damaged entries are replaced
     imdb(2, data_dir=small_imdb, vocabulary=300, cache=cache)
     imdb(1, data_dir=small_imdb, vocabulary=290, cache=cache)
     imdb(1, data_dir=small_imdb, tokenizer=made.tokenizer, cache=cache)
@@ -247,7 +229,7 @@ def test_imdb_is_kept_and_found_again(small_imdb, tmp_path, monkeypatch):
     os.utime(small_imdb / "imdb" / "test-00000-of-00001.parquet", (1, 1))
     imdb(1, data_dir=small_imdb, vocabulary=300, cache=cache)
     assert len(list(cache.iterdir())) == 5
-    monkeypatch.setattr("sgpa.data.texts.tokenized.IMDB_SIZES", (40, 8, 13))
+    monkeypatch.setattr("sgpa.data.texts.imdb.IMDB_SIZES", (40, 8, 13))
     with pytest.raises(InputError, match="60 reviews instead of 61"):
         imdb(1, data_dir=small_imdb, cache=False)
     with pytest.raises(InputError, match="choose another `cache`"):
@@ -255,13 +237,13 @@ def test_imdb_is_kept_and_found_again(small_imdb, tmp_path, monkeypatch):
 
 
 @needs_imdb
-def test_imdb_has_its_counts_and_balance():
+def test_imdb_counts_and_balance():
     tables = [pq.read_table(path) for path in sorted(DATA.glob("imdb/*.parquet"))]
     assert [table.num_rows for table in tables] == [25_000, 25_000]
     labels = [sum(table.column("label").to_pylist()) for table in tables]
     assert labels == [12_500, 12_500]
-    texts, found, classes = read_texts(DATA / "imdb" / "test-00000-of-00001.parquet")
-    assert len(texts) == len(found) == 25_000
+    texts, targets, classes = read_texts(DATA / "imdb" / "test-00000-of-00001.parquet")
+    assert len(texts) == len(targets) == 25_000
     assert classes == ["0", "1"]
 
 
@@ -292,7 +274,7 @@ def test_texts_become_sentences():
     assert sentences("  ") == []
 
 
-def test_words_and_marks_are_told_apart():
+def test_words_and_punctuation_are_separated():
     assert tokenized("It's 1,000 well-known o'clocks... can't, cannot -- D’Arcy's?") == [
         *["it", "'s", "1,000", "well-known", "o'clocks", "...", "ca", "n't", ",", "can", "not", "--"],
         *["d'arcy", "'s", "?"],
@@ -301,7 +283,7 @@ def test_words_and_marks_are_told_apart():
 
 
 @needs_cola
-def test_sentences_are_tokenized_as_cola_itself_does_it():
+def test_tokens_equal_those_of_cola():
     raw, own = (cola(0, tokens=tokens, data_dir=DATA) for tokens in ("raw", "tokenized"))
     pairs = [(" ".join(a), list(b)) for a, b in zip(raw.train.rows, own.train.rows, strict=True)]
     differ = [text for text, tokens in pairs if tokenized(text) != tokens]
@@ -310,7 +292,7 @@ def test_sentences_are_tokenized_as_cola_itself_does_it():
 
 @needs_cola
 @pytest.mark.parametrize(("tokens", "vocabulary", "longest"), [("raw", 7651, 42), ("tokenized", 5096, 44)])
-def test_cola_has_its_counts_and_balance(tokens, vocabulary, longest):
+def test_cola_counts_and_balance(tokens, vocabulary, longest):
     task = cola(0, tokens=tokens, data_dir=DATA)
     sizes = [len(part) for part in (task.train, task.validation, task.test, task.ood)]
     assert sizes == [7262, 500, COLA_TEST, 516]
@@ -322,7 +304,7 @@ def test_cola_has_its_counts_and_balance(tokens, vocabulary, longest):
 
 
 @needs_cola
-def test_cola_splits_by_seed_and_can_hold_rows_out():
+def test_cola_splits_by_seed_and_holdout():
     first, again, other = (cola(seed, data_dir=DATA) for seed in (0, 0, 1))
     assert first.test.rows == again.test.rows != other.test.rows
     held = cola(0, holdout=1000, data_dir=DATA)
@@ -340,7 +322,7 @@ def test_cola_splits_by_seed_and_can_hold_rows_out():
     assert rows.inputs.ids.shape == rows.inputs.layers.shape[:2]
 
 
-def test_missing_cola_says_where_it_belongs(tmp_path):
+def test_missing_or_incomplete_cola_is_refused(tmp_path):
     with pytest.raises(InputError, match="cola"):
         cola(0, data_dir=tmp_path)
     for part in ("train", "validation_in_domain", "validation_out_of_domain"):

@@ -1,8 +1,6 @@
-"""The 19 corruptions of CIFAR-C at five severities: regenerated here, or read from ready-made files.
+"""The 19 corruptions of CIFAR-C at five severities: regenerated, or read from the published files.
 
-    >>> shifted = corrupt(images, "fog", severity=3, seed=0)  # uint8 [N, 3, 32, 32], on the images' device
-
-What follows the original, what differs and how long it takes: docs/corruptions.md.
+docs/corruptions.md compares them with the original and lists timings.
 """
 
 from collections.abc import Callable
@@ -24,7 +22,7 @@ Corruption = Callable[..., Tensor]  # images in [0, 1], their random numbers, th
 Constants = tuple[tuple[float, ...], ...]  # one row per severity
 
 SEVERITIES = (1, 2, 3, 4, 5)
-REGENERATED = "regenerated"  # how tables name sets that `corrupt` made
+REGENERATED = "regenerated"  # name in tables of sets made by `corrupt`
 
 STANDARD: dict[str, tuple[Corruption, Constants]] = {
     "gaussian_noise": (noise.gaussian_noise, ((0.04,), (0.06,), (0.08,), (0.09,), (0.10,))),
@@ -80,11 +78,25 @@ TYPES = NAMES + EXTRA
 
 
 def corrupt(images: Tensor, name: str, severity: int, seed: int = 0, start: int = 0) -> Tensor:
-    """Corrupted copies of images uint8 [N, 3, h, h], on their device; float [0, 1] is cut down to 8 bits.
+    """Corrupted copies of images.
 
-    `images` are numbers `start`, `start + 1`, ... of the set. An image's result depends on its pixels, its
-    number, the corruption, the severity, the seed and the kind of device, not on its neighbours: corrupting
-    a set in parts, each with its `start`, gives what corrupting it at once gives.
+    The result for an image depends on its pixels, its number, the corruption, the severity, the seed and the
+    type of device, not on the other images: corrupting a set in parts, each with its `start`, equals
+    corrupting it at once.
+
+    Args:
+        images: Square images [N, 3, h, h] uint8, 8 pixels or more a side.
+        name: One of `TYPES`.
+        severity: 1 (weak) to 5 (strong).
+        seed: Random seed.
+        start: Number of the first image in its set.
+
+    Returns:
+        Images of the same shape, uint8, on the same device.
+
+    Example:
+        >>> corrupt(torch.zeros(2, 3, 32, 32, dtype=torch.uint8), "fog", severity=3).shape
+        torch.Size([2, 3, 32, 32])
     """
     _check(name, severity)
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
@@ -108,8 +120,8 @@ def corrupt(images: Tensor, name: str, severity: int, seed: int = 0, start: int 
         return images.clone()
     if images.device.type != "cpu":
         return torch.cat([one(piece) for piece in pieces])
-    # One thread per chunk, not several per operation: threads that meet after every small operation wait more
-    # than ten times longer than they work as soon as one core is busy with something else.
+    # One thread per chunk, not several per operation: threads that synchronise after every small operation
+    # are more than ten times slower as soon as another process uses a core.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -120,9 +132,16 @@ def corrupt(images: Tensor, name: str, severity: int, seed: int = 0, start: int 
 
 
 def load(directory: Path, name: str, severity: int, images: int = 10_000) -> Tensor:
-    """One severity of a ready-made set, uint8 [N, 3, 32, 32], from `<directory>/<name>.npy`.
+    """One severity of a corrupted set on disk.
 
-    Those files hold uint8 [5 N, 32, 32, 3], N = `images`, all of severity 1 first.
+    Args:
+        directory: Folder with `<name>.npy`, uint8 [5 N, 32, 32, 3], all of severity 1 first.
+        name: One of `TYPES`.
+        severity: 1 to 5.
+        images: N, the number of images of the set.
+
+    Returns:
+        Images [N, 3, 32, 32] uint8.
     """
     _check(name, severity)
     path = Path(directory) / f"{name}.npy"

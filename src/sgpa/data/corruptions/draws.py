@@ -1,4 +1,4 @@
-"""Random numbers that belong to an image, not to the batch it happens to arrive in."""
+"""Random numbers of an image that do not depend on its batch."""
 
 import hashlib
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-CHUNK = 100  # images whose random numbers come from one generator; another value gives other images
+CHUNK = 100  # images whose random numbers come from one generator; another value changes all corrupted images
 
 
 class Draws:

@@ -76,7 +76,7 @@ def motion(x: Tensor, angle: Tensor, radius: int, sigma: float) -> Tensor:
     """ImageMagick's motion blur of images [n, c, h, w] in [0, 1] along `angle` [n] in degrees.
 
     y[p] = sum_i k_i x[p + ceil(i (cos, sin) - 1/2)], k_i ~ exp(-i^2 / 2 sigma^2) for i = 0, ..., 2 radius:
-    one-sided, in whole pixels, beyond the border the border's pixel. ImageMagick hands back 8-bit images, so
+    one-sided, in whole pixels, beyond the border the border's pixel. ImageMagick returns 8-bit images, so
     the result is rounded to whole grey levels.
     """
     n, c, h, w = x.shape

@@ -1,7 +1,7 @@
 """Spatter: drops of water (severities 1 to 3) or mud (4 and 5) on the lens.
 
-The water's relief is a chain of OpenCV's 8-bit operations, of which each function here is one: what they
-round, cut off and leave out is part of the look. Layers are [n, h, w].
+The water's relief is a chain of OpenCV's 8-bit operations; each function here is one of them and rounds as
+OpenCV does. Layers are [n, h, w].
 """
 
 import torch
@@ -40,7 +40,7 @@ def spatter(
         return x * (1 - m) + colour * m
     levels = (
         liquid.masked_fill(liquid < threshold, 0) * 255
-    ).int() & 255  # 8 bits: above 255 starts at 0 again
+    ).int() & 255  # 8 bits: values above 255 wrap around
     m = levels * relief(levels)
     # Divided by the maximum; where there is no drop at all, nothing is added.
     m = m / m.amax((1, 2), keepdim=True).clamp_min(1) * strength

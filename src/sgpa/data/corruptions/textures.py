@@ -1,4 +1,4 @@
-"""Textures of frost: photographs where they are installed, procedural crystals where not."""
+"""Textures of frost: photographs where they are installed, procedural crystals otherwise."""
 
 import functools
 import importlib.util
@@ -14,7 +14,7 @@ from sgpa.data.corruptions import filters
 
 PACKAGE = "imagecorruptions"  # installed by `pip install --no-deps imagecorruptions-imaug` (Apache-2.0)
 PHOTOGRAPHS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
-# Mean colour and contrast of the photographs, in grey levels, which the procedural textures take over.
+# Mean colour and contrast of the photographs in grey levels; the procedural textures use the same.
 LOOKS = (
     ((78, 149, 166), 18),
     ((201, 205, 214), 22),
@@ -26,7 +26,7 @@ Source = Literal["photographs", "procedural"]
 
 
 def frost_source() -> Source:
-    """Where the frost comes from: "photographs" of the original, or "procedural" crystals without them."""
+    """Source of the frost textures: "photographs" of the original, or "procedural" without them."""
     return "photographs" if _directory() is not None else "procedural"
 
 
@@ -42,8 +42,8 @@ def frost_textures(source: Source) -> tuple[Tensor, ...]:
 def _directory() -> Path | None:
     """Folder of the photographs; the package is looked up, never imported."""
     spec = importlib.util.find_spec(PACKAGE)
-    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
-        directory = Path(place) / "frost"
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        directory = Path(folder) / "frost"
         if all((directory / name).is_file() for name in PHOTOGRAPHS):
             return directory
     return None

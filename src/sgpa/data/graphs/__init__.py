@@ -1,1 +1,1 @@
-"""Molecules as graphs whose nodes and edges are tokens."""
+"""Graphs: molecules whose atoms and bonds are tokens."""

@@ -10,7 +10,12 @@ from sgpa.core.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """One graph with n typed nodes and m typed directed edges; every edge is listed in both directions."""
+    """One graph with n typed nodes and m typed directed edges; every edge is listed in both directions.
+
+    Example:
+        >>> len(Graph(torch.tensor([0, 1]), torch.tensor([[0, 1], [1, 0]]), torch.tensor([0, 0])))
+        2
+    """
 
     nodes: Tensor  # node types     [n] int
     edges: Tensor  # end points     [m, 2] int
@@ -24,7 +29,7 @@ class Graph:
             raise InputError(f"edges are {list(self.edges.shape)}, expected [{len(self.edge_types)}, 2]")
         u, v = self.edges.T
         if len(u) and (self.edges.min() < 0 or self.edges.max() >= n or bool((u == v).any())):
-            raise InputError(f"edges must join two different nodes of 0..{n - 1}")
+            raise InputError(f"edges must connect two different nodes of 0..{n - 1}")
         if not torch.equal((u * n + v).sort().values, (v * n + u).sort().values):
             raise InputError("every edge must be listed in both directions")
 

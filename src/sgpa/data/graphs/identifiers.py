@@ -1,4 +1,4 @@
-"""Node identifiers: what tells attention which edge touches which node."""
+"""Node identifiers, from which attention can infer which edge touches which node."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from sgpa.core.inputs import Graphs, Inputs
 from sgpa.data.dataset import Augment
 from sgpa.data.graphs.graph import Graph, adjacency
 
-SAME_EIGENVALUE = 1e-8  # closer eigenvalues share an eigenspace: float64 gives them to about 1e-15
+SAME_EIGENVALUE = 1e-8  # closer eigenvalues share an eigenspace; float64 is exact to about 1e-15
 SAME_SIZE = 1e-6  # entries closer than this are tied, and the lowest node index decides
 
 
@@ -22,7 +22,7 @@ def laplacian_identifiers(graph: Graph, width: int) -> Tensor:
     """The first eigenvectors of I - D^-1/2 A D^-1/2 as columns, [n, width], zeros beyond the n-th.
 
     Eigenvalues ascend and the trivial one is included; degrees are at least 1. Eigenvectors are free up to
-    sign, and up to rotation where eigenvalues coincide. Both are settled by rule, so that every machine finds
+    sign, and up to rotation where eigenvalues coincide. Both are settled by rule, so that every machine gets
     the same ones: the largest entry is positive, and an eigenspace with projector Pi is spanned by the
     pivoted Cholesky factor of Pi, largest diagonal entry first. Ties go to the lower node index: there, and
     only there, the identifiers depend on the order of the nodes.
@@ -31,14 +31,14 @@ def laplacian_identifiers(graph: Graph, width: int) -> Tensor:
 
 
 def _of_each(graphs: Sequence[Graph], make: Callable[[Tensor], Tensor]) -> list[Tensor]:
-    """What `make` says of every graph, told the adjacency [k, n, n] of all graphs of a size together."""
-    found: list[Tensor] = [torch.empty(0)] * len(graphs)
+    """`make(A)[i]` for every graph, with A [k, n, n] the adjacency of all graphs of one size."""
+    identifiers: list[Tensor] = [torch.empty(0)] * len(graphs)
     sizes = np.array([len(graph) for graph in graphs])
     for n in np.unique(sizes).tolist():
         rows = np.flatnonzero(sizes == n).tolist()
         for i, P in zip(rows, make(torch.stack([adjacency(graphs[i]) for i in rows])), strict=True):
-            found[i] = P
-    return found
+            identifiers[i] = P
+    return identifiers
 
 
 def _laplacian(graphs: Sequence[Graph], width: int) -> list[Tensor]:
@@ -57,7 +57,7 @@ def _eigenvectors(A: Tensor, width: int) -> Tensor:
 
 
 def _settled(values: np.ndarray, U: np.ndarray, width: int) -> np.ndarray:
-    """Eigenvectors U [k, n, n] with the freedom of `laplacian_identifiers` removed, where the width shows."""
+    """Eigenvectors U [k, n, n] in the basis that `laplacian_identifiers` defines, for the first `width`."""
     U = U.copy()
     same = np.diff(values) < SAME_EIGENVALUE  # [k, n - 1]
     for g in np.flatnonzero(same[:, :width].any(1)).tolist():
@@ -103,10 +103,10 @@ def _random_rows(real: Tensor, width: int, generator: torch.Generator) -> Tensor
 
 
 def return_chances(graph: Graph, steps: int) -> Tensor:
-    """The chance that a random walk is back at its node after 1, 2, ... steps: [n, steps].
+    """The probability that a random walk is back at its node after 1, 2, ... steps: [n, steps].
 
-    Diagonals of (D^-1 A)^k: at odd k they are zero but on and near odd cycles, and a ring of k atoms shows at
-    step k. They need no signs and no order, so equal surroundings have equal chances.
+    Diagonals of (D^-1 A)^k. At odd k they are zero except on and near odd cycles; a ring of k atoms shows at
+    step k. They have no sign or order to choose, so nodes with equal surroundings have equal values.
     """
     return _returns(adjacency(graph).unsqueeze(0), steps)[0]
 
@@ -114,16 +114,16 @@ def return_chances(graph: Graph, steps: int) -> Tensor:
 def _returns(A: Tensor, steps: int) -> Tensor:
     """`return_chances` [k, n, steps] of graphs with adjacency A [k, n, n]."""
     W = A / A.sum(-1, keepdim=True).clamp_min(1)
-    found = A.new_zeros(*A.shape[:2], steps)
+    chances = A.new_zeros(*A.shape[:2], steps)  # [k, n, steps]
     power = torch.eye(A.shape[-1], dtype=A.dtype).expand_as(A)
     for step in range(steps):
         power = power @ W
-        found[..., step] = power.diagonal(dim1=-2, dim2=-1)
-    return found.float()
+        chances[..., step] = power.diagonal(dim1=-2, dim2=-1)
+    return chances.float()
 
 
 def _walks(graphs: Sequence[Graph], width: int) -> list[Tensor]:
-    """Laplacian identifiers in the first half of the columns, chances to return in the second."""
+    """Laplacian identifiers in the first half of the columns, return probabilities in the second."""
     half = _first_half(width)
     return _of_each(graphs, lambda A: torch.cat([_eigenvectors(A, half), _returns(A, width - half)], -1))
 
@@ -142,7 +142,7 @@ def flip_signs(inputs: Inputs, generator: torch.Generator) -> Graphs:
 
 
 def flip_walks(inputs: Inputs, generator: torch.Generator) -> Graphs:
-    """`flip_signs` for the eigenvectors of `walks`; chances stay as they are."""
+    """`flip_signs` for the eigenvectors of `walks`; return probabilities stay."""
     graphs, flipped = _graphs(inputs), flip_signs(inputs, generator)
     half = _first_half(graphs.identifiers.shape[-1])
     P = torch.cat([flipped.identifiers[..., :half], graphs.identifiers[..., half:]], -1)
@@ -163,13 +163,15 @@ def _graphs(inputs: Inputs) -> Graphs:
 
 
 def _orthogonal(graphs: Sequence[Graph], width: int) -> list[Tensor]:
-    """Orthogonal identifiers that stay the same for evaluation: graph i always draws what it drew before."""
+    """Orthogonal identifiers with a fixed seed: the same for every call with the same graphs."""
     generator = torch.Generator().manual_seed(0)
     return [orthogonal_identifiers(len(graph), width, generator) for graph in graphs]
 
 
 Identify = Callable[[Sequence[Graph], int], list[Tensor]]
-IDENTIFIERS: dict[str, tuple[Identify, Augment]] = {  # how they are made, and how training varies them
+IDENTIFIERS: dict[
+    str, tuple[Identify, Augment]
+] = {  # how they are computed, and the augmentation that varies them in training
     "laplacian": (_laplacian, flip_signs),
     "orthogonal": (_orthogonal, redraw),
     "walks": (_walks, flip_walks),

@@ -1,1 +1,1 @@
-"""Image data sets as uint8 tensors."""
+"""Image data sets, augmentation, and folders of images that a user brings."""

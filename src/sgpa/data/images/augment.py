@@ -1,9 +1,9 @@
 """3-Augment (Touvron et al., DeiT III, 2022), the paper's augmentation, on whole batches of uint8 images.
 
-Every image gets a random crop after reflecting four pixels, a flip half of the time, exactly one of grey,
-solarised and blurred, and jitter of brightness, contrast and saturation in random order. Randomness is drawn
-first (`draw`), on the generator's device and without waiting for it; then each step is a function of images
-and of one parameter per image, and does what Pillow does to one image, with Pillow's roundings.
+Every image gets a random crop after reflecting four pixels, a flip with probability 1/2, exactly one of
+grayscale, solarize and blur, and jitter of brightness, contrast and saturation in random order. Random
+parameters are drawn first (`draw`), on the generator's device and without synchronisation. Each step is then
+a function of images and one parameter per image that equals Pillow's operation, roundings included.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ REACH = 2  # the box that makes up a Gaussian of BLUR[1] covers pixels at most t
 
 @dataclass(frozen=True)
 class Draw:
-    """What happens to each image of a batch."""
+    """Random parameters of each image of a batch."""
 
     top: Tensor  # rows left out above, of 0..2 PADDING          [B] int
     left: Tensor  # columns left out on the left                 [B] int
@@ -36,9 +36,19 @@ class Draw:
 
 
 def three_augment(images: Inputs, generator: torch.Generator) -> Tensor:
-    """3-Augment of images [B, 3, h, w]; they and the generator are on one device.
+    """3-Augment of a batch.
 
-    >>> changed = three_augment(images, torch.Generator(images.device).manual_seed(0))
+    Args:
+        images: Images [B, 3, h, w] uint8, larger than 4 pixels a side.
+        generator: Source of randomness, on the device of the images.
+
+    Returns:
+        New images of the same shape.
+
+    Example:
+        >>> images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
+        >>> three_augment(images, torch.Generator().manual_seed(0)).shape
+        torch.Size([2, 3, 32, 32])
     """
     if (
         not isinstance(images, Tensor)
@@ -79,7 +89,7 @@ def apply(images: Tensor, drawn: Draw) -> Tensor:
     """The drawn changes to images [B, 3, h, w]."""
     images = flip(crop(images, drawn.top, drawn.left), drawn.flipped)
     effect = drawn.effect.view(-1, 1, 1, 1)
-    # all three effects of every image: choosing rows would make the host wait for the device
+    # all three effects of every image: selecting rows would synchronise with the device
     other = torch.where(effect == SOLARISED, solarize(images), gaussian_blur(images, drawn.radius))
     images = torch.where(effect == GREY, grayscale(images), other)
     for step in range(3):
@@ -151,7 +161,7 @@ def saturation(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def enhance(images: Tensor, what: Tensor, factor: Tensor) -> Tensor:
-    """g + factor (x - g) with g black, the mean luminance, or the pixel's luminance, as `what` [B] says."""
+    """g + factor (x - g), where `what` [B] selects g: black, the mean luminance, or the pixel's luminance."""
     grey = _luminance(images).float()  # [B, 1, h, w]
     mean = (grey.mean((2, 3), keepdim=True) + 0.5).floor()  # [B, 1, 1, 1]
     what = what.view(-1, 1, 1, 1)
@@ -166,7 +176,7 @@ def _luminance(images: Tensor) -> Tensor:
 
 
 def _reflected(start: Tensor, side: int) -> Tensor:
-    """Indices [B, side] of pixels from `start` [B] on, turned back at both edges."""
+    """Indices [B, side] of pixels from `start` [B] on, reflected at both edges."""
     index = (start.unsqueeze(1) + torch.arange(side, device=start.device)).abs()
     return (side - 1) - ((side - 1) - index).abs()
 
@@ -174,6 +184,6 @@ def _reflected(start: Tensor, side: int) -> Tensor:
 def _along(weights: Tensor, reach: Tensor, side: int) -> Tensor:
     """The filter along a side, edges repeated, as a matrix [B, 1, side, side]."""
     at = torch.arange(side, device=weights.device)
-    sources = (at + reach.unsqueeze(1)).clamp(0, side - 1)  # pixel that offset d reads     [D, side]
+    sources = (at + reach.unsqueeze(1)).clamp(0, side - 1)  # pixel at offset d     [D, side]
     picks = (sources.unsqueeze(2) == at).to(weights.dtype)  # [D, side, side]
     return torch.einsum("bd,dij->bij", weights, picks).unsqueeze(1)

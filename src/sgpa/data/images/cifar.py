@@ -1,4 +1,4 @@
-"""CIFAR and the image sets it is told apart from, as uint8 tensors; models normalise them."""
+"""CIFAR-10, CIFAR-100 and their out-of-distribution sets as uint8 tensors; models normalise them."""
 
 import hashlib
 import io
@@ -25,59 +25,67 @@ MEAN = (0.4914, 0.4822, 0.4465)  # of CIFAR-10's training pixels in [0, 1]; the 
 STD = (0.2470, 0.2435, 0.2616)
 LABELS = {"cifar10": "label", "cifar100": "fine_label", "svhn": "label", "mini_imagenet": "label"}
 CLASSES = {"cifar10": 10, "cifar100": 100, "svhn": 10, "mini_imagenet": 100}
-OUTSIDE = {  # what a model of one set must recognise as foreign
+OOD_SETS = {  # the out-of-distribution sets of each task
     "cifar10": ("cifar100", "svhn", "mini_imagenet"),
     "cifar100": ("cifar10", "svhn", "mini_imagenet"),
 }
-# AUPR depends on the share of foreign images: subsets are weighted up to the paper's numbers of them
-PAPER_OUTSIDE_ROWS = {"cifar10": 10_000, "cifar100": 10_000, "svhn": 26_032, "mini_imagenet": 60_000}
+# AUPR depends on the share of OOD images, so subsets are weighted to the sizes of the paper
+PAPER_OOD_ROWS = {"cifar10": 10_000, "cifar100": 10_000, "svhn": 26_032, "mini_imagenet": 60_000}
 
 log = logging.getLogger(__name__)
 
 
 def cifar(name: str, *, augment: bool = False, data_dir: Path | None = None, split_seed: int = 0) -> Splits:
-    """CIFAR-10 or CIFAR-100: a tenth of the training images, drawn by `split_seed`, is for validation.
+    """CIFAR-10 or CIFAR-100, split 45,000 / 5,000 / 10,000 as in the paper.
 
-    The paper's 45,000 / 5,000 / 10,000. With `augment`, shuffled training batches get 3-Augment.
+    Args:
+        name: "cifar10" or "cifar100".
+        augment: Apply 3-Augment to shuffled training batches.
+        data_dir: The folder that holds `cifar10/`; by default `$SGPA_DATA` and the cache.
+        split_seed: Random seed that chooses the tenth of the training images for validation.
 
-    >>> data = cifar("cifar10", augment=True)
+    Returns:
+        The splits; images are [N, 3, 32, 32] uint8.
+
+    Example:
+        >>> data = cifar("cifar10", augment=True)  # doctest: +SKIP
     """
-    if name not in OUTSIDE:
-        raise InputError(f"unknown data set {name!r}; known: {', '.join(OUTSIDE)}")
+    if name not in OOD_SETS:
+        raise InputError(f"unknown data set {name!r}; known: {', '.join(OOD_SETS)}")
     images, labels = load_images(name, "train", data_dir)  # [50000, 3, 32, 32], [50000]
     test = Dataset(*load_images(name, "test", data_dir))
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(split_seed))
-    held_out, kept = order.tensor_split([len(order) // 10])
-    train = Dataset(images[kept], labels[kept], three_augment if augment else None)
+    held_out, training = order.tensor_split([len(order) // 10])
+    train = Dataset(images[training], labels[training], three_augment if augment else None)
     return Splits(train, Dataset(images[held_out], labels[held_out]), test)
 
 
-def outside(name: str, data_dir: Path | None = None) -> Tensor:
-    """Images [N, 3, 32, 32] that a model of another set should find unfamiliar: the test split of `name`."""
+def ood_images(name: str, data_dir: Path | None = None) -> Tensor:
+    """Out-of-distribution images [N, 3, 32, 32] for models of another set: the test split of `name`."""
     return load_images(name, "test", data_dir)[0]
 
 
 def load_images(name: str, split: str, data_dir: Path | None = None) -> tuple[Tensor, Tensor]:
     """Images [N, 3, 32, 32] uint8 and labels [N] int64 of a split, in the order of its files.
 
-    Decoded once and kept in the cache; files of another size or age are decoded anew.
+    Decoded images are cached; files of another size or modification time are decoded again.
     """
     if name not in LABELS:
         raise InputError(f"unknown image set {name!r}; known: {', '.join(LABELS)}")
     files = find(name, split, data_dir)
-    kept = cache_dir() / "decoded" / f"{name}-{split}-{_fingerprint(files)}.safetensors"
+    cached = cache_dir() / "decoded" / f"{name}-{split}-{_fingerprint(files)}.safetensors"
     try:
-        tensors, _ = read_tensors(kept)
+        tensors, _ = read_tensors(cached)
         return tensors["images"], tensors["labels"]
-    except (CheckpointError, KeyError):  # not there yet, or damaged: either way it is made again
+    except (CheckpointError, KeyError):  # missing or damaged: decode again
         pass
     parts = [_decode(file, LABELS[name], CLASSES[name]) for file in files]
     images = torch.cat([pixels for pixels, _ in parts])  # [N, 3, 32, 32]
     labels = torch.cat([classes for _, classes in parts])  # [N]
     try:
-        write_tensors(kept, {"images": images, "labels": labels}, {"files": [str(file) for file in files]})
+        write_tensors(cached, {"images": images, "labels": labels}, {"files": [str(file) for file in files]})
     except OSError as error:
-        log.warning("decoded images are not kept, the next start is slow: %s", error)
+        log.warning("decoded images are not cached, so the next start is slow: %s", error)
     return images, labels
 
 
@@ -102,12 +110,12 @@ def _decode(file: Path, label: str, classes: int) -> tuple[Tensor, Tensor]:
 
 
 def _format(encoded: bytes | None) -> list[str] | None:
-    """The format of an image, to be tried first on others: trying all of Pillow's takes long."""
+    """The format of one image, which is tried first for the others: trying all of Pillow's is slow."""
     try:
-        found = Image.open(io.BytesIO(encoded or b"")).format
+        name = Image.open(io.BytesIO(encoded or b"")).format
     except (OSError, ValueError, SyntaxError):
         return None
-    return None if found is None else [found]
+    return None if name is None else [name]
 
 
 def _open(encoded: bytes, likely: list[str] | None) -> Image.Image:
@@ -147,5 +155,5 @@ def _labels(file: Path, column: str, values: list[object], classes: int) -> Tens
 
 
 def _fingerprint(files: Sequence[Path]) -> str:
-    """Changes when a file does."""
+    """Changes when a file changes."""
     return hashlib.sha256(repr(stamp(files)).encode()).hexdigest()[:16]

@@ -1,14 +1,14 @@
-"""The embedded task: 8 x 8 handwritten digits that ship with scikit-learn, few of them for training.
+"""The digits task, which needs no download: 8 x 8 handwritten digits, few of them for training.
 
-Nothing is downloaded. Shifted test sets are noisy and rotated digits at five strengths; the
-out-of-distribution set is cut from the two photographs that scikit-learn also ships.
+The images are in `digits.npz` beside this file (see README.md there). Shifted test sets are noisy and rotated
+digits at five strengths; the out-of-distribution set is 1,000 patches of two photographs.
 """
 
 import math
+from pathlib import Path
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits, load_sample_images
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
@@ -20,30 +20,39 @@ ROTATION = (10.0, 20.0, 30.0, 45.0, 60.0)  # degrees, to either side
 STRENGTHS = (1, 2, 3, 4, 5)
 CLASSES = tuple(str(digit) for digit in range(10))
 SPLIT_SEED = 0  # all runs share one split, so that methods can be paired and ensembled
+PATCHES = 1000  # in photo_patches.npz
+FOLDER = Path(__file__).parent
 
 
 def load(train: int = 300, validation: int = 300) -> Splits:
-    """Digits as [N, 1, 8, 8] in [-1, 1]; the rest of the 1,797 is the test set."""
-    data = load_digits()
-    images = torch.tensor(data.images, dtype=torch.float32).div(16).unsqueeze(1)
-    labels = torch.tensor(data.target, dtype=torch.int64)
+    """Digits as images [N, 1, 8, 8] in [-1, 1] with labels 0..9.
+
+    Args:
+        train: Training images, 10 or more.
+        validation: Validation images, 10 or more.
+
+    Returns:
+        The splits; what is left of the 1,797 images is the test set.
+
+    Example:
+        >>> len(load().test)
+        1197
+    """
+    with np.load(FOLDER / "digits.npz", allow_pickle=False) as file:
+        images = torch.tensor(file["images"], dtype=torch.float32).div(16).unsqueeze(1)  # [N, 1, 8, 8]
+        labels = torch.tensor(file["labels"], dtype=torch.int64)  # [N]
+    total = train + validation
     check_fields(
         "digits",
         [
             ("train", train, train >= 10, "10 or more"),
             ("validation", validation, validation >= 10, "10 or more"),
-            (
-                "train + validation",
-                train + validation,
-                train + validation < len(labels),
-                f"below {len(labels)}",
-            ),
+            ("train + validation", total, total < len(labels), f"below {len(labels)}"),
         ],
     )
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(SPLIT_SEED))
-    all_rows = Dataset(normalise(images), labels)
-    cut = (train, train + validation)
-    return Splits(all_rows[order[: cut[0]]], all_rows[order[cut[0] : cut[1]]], all_rows[order[cut[1] :]])
+    data = Dataset(normalise(images), labels)
+    return Splits(data[order[:train]], data[order[train:total]], data[order[total:]])
 
 
 def normalise(pixels: Tensor) -> Tensor:
@@ -57,16 +66,16 @@ def denormalise(images: Tensor) -> Tensor:
 
 
 def noisy(data: Dataset, strength: int) -> Dataset:
-    """Gaussian pixel noise, clipped to the valid range; the same noise for every caller."""
+    """Gaussian pixel noise with a fixed seed, clipped to the valid range."""
     pixels = denormalise(_images(data))
     noise = torch.randn(pixels.shape, generator=torch.Generator().manual_seed(strength))
     return Dataset(normalise((pixels + NOISE[strength - 1] * noise).clamp(0, 1)), data.targets)
 
 
 def rotated(data: Dataset, strength: int) -> Dataset:
-    """Every digit turned by the same angle, every other one to the other side."""
+    """Every digit rotated by the same angle; every second one in the other direction."""
     pixels = denormalise(_images(data))
-    angle = torch.full((len(data),), math.radians(ROTATION[strength - 1]))
+    angle = torch.full((len(data),), math.radians(ROTATION[strength - 1]))  # [N]
     angle[1::2] *= -1
     zero = torch.zeros_like(angle)
     rows = [angle.cos(), -angle.sin(), zero, angle.sin(), angle.cos(), zero]
@@ -74,18 +83,16 @@ def rotated(data: Dataset, strength: int) -> Dataset:
     return Dataset(normalise(grid_sample(pixels, grid, align_corners=False)), data.targets)
 
 
-def photo_patches(count: int = 1000) -> Tensor:
-    """8 x 8 grey patches of two photographs (a temple and a flower), contrast stretched like a digit's."""
-    rng = np.random.default_rng(0)
-    photos = [np.asarray(photo, dtype=np.float32).mean(-1) for photo in load_sample_images().images]
-    patches: list[np.ndarray] = []
-    while len(patches) < count:
-        photo = photos[len(patches) % len(photos)]
-        row, column = (int(rng.integers(0, side - 8)) for side in photo.shape)
-        patch = photo[row : row + 8, column : column + 8]
-        if np.ptp(patch) > 32:  # skip plain sky: stretched, it would be noise
-            patches.append((patch - patch.min()) / np.ptp(patch))
-    return normalise(torch.tensor(np.stack(patches)).unsqueeze(1))
+def photo_patches(count: int = PATCHES) -> Tensor:
+    """Grey patches [count, 1, 8, 8] of photographs of a temple and a flower, stretched to [-1, 1].
+
+    They were drawn at random, from both photographs in turn, without patches of plain sky.
+    """
+    check_fields("photo_patches", [("count", count, 1 <= count <= PATCHES, f"1..{PATCHES}")])
+    with np.load(FOLDER / "photo_patches.npz", allow_pickle=False) as file:
+        grey = file["channel_sums"][:count].astype(np.float32) / np.float32(3)  # [count, 8, 8]
+    lowest, highest = (grey.min((1, 2), keepdims=True), grey.max((1, 2), keepdims=True))
+    return normalise(torch.tensor((grey - lowest) / (highest - lowest)).unsqueeze(1))
 
 
 SHIFTS = {"digits-noise": noisy, "digits-rotation": rotated}

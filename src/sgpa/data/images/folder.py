@@ -1,4 +1,4 @@
-"""A user's own images: a folder with one sub-folder per class."""
+"""A user's images: a folder with one sub-folder per class."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,15 +12,16 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from sgpa.core.errors import InputError
+from sgpa.core.files import check_file_name
 from sgpa.data.fetch import Progress
 
-NOT_IMAGES = frozenset({"thumbs.db", "desktop.ini"})  # what file managers leave behind
-CHUNK = 256  # images decoded between two reports of progress
+NOT_IMAGES = frozenset({"thumbs.db", "desktop.ini"})  # written by file managers
+CHUNK = 256  # images decoded between two calls of `progress`
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Files of a folder of images: classes in alphabetical order, files of a class by their paths."""
+    """Image files with their labels: classes in alphabetical order, files of a class by their paths."""
 
     files: list[Path]
     labels: list[int]
@@ -28,12 +29,24 @@ class Listing:
 
 
 def image_folder(directory: Path | str, size: int = 32) -> tuple[Tensor, Tensor, list[str]]:
-    """Images [N, 3, size, size] as uint8, labels [N] and class names; labels index the names.
+    """Images of a folder with one sub-folder per class, in any format Pillow reads.
 
-    Any format Pillow reads. Images are turned as their EXIF data say, cut to the centred square and resized;
-    grey ones get three equal channels, transparent ones a white ground. Hidden files are ignored.
+    Images are rotated according to their EXIF data, cut to the centred square and resized. Grey images get
+    three equal channels, transparent ones a white background. Hidden files and everything that is not a
+    regular file are skipped.
 
-    >>> images, labels, classes = image_folder("photos", size=32)  # photos/cat/1.jpg, photos/dog/a.png, ...
+    Args:
+        directory: The folder, with files such as `photos/cat/1.jpg` and `photos/dog/a.png`.
+        size: Width and height of the result in pixels.
+
+    Returns:
+        Images [N, 3, size, size] uint8, labels [N] int64 and the class names.
+
+    Raises:
+        InputError: There is no class folder, a class has no image, or an image cannot be read.
+
+    Example:
+        >>> images, labels, classes = image_folder("photos", size=32)  # doctest: +SKIP
     """
     if size < 1:
         raise InputError(f"size={size} (allowed: 1 or more)")
@@ -43,9 +56,11 @@ def image_folder(directory: Path | str, size: int = 32) -> tuple[Tensor, Tensor,
 
 
 def list_images(directory: Path) -> Listing:
-    """Every file that is not hidden, class by class; at any depth below the class's folder."""
+    """All files that are not hidden, class by class, at any depth below the folder of the class."""
     if not directory.is_dir():
-        raise InputError(f"{directory} is not a folder; name one that has a sub-folder of images per class")
+        raise InputError(
+            f"{directory} is not a folder; name a folder with one sub-folder of images per class"
+        )
     folders = sorted(f for f in directory.iterdir() if f.is_dir() and not f.name.startswith("."))
     if not folders:
         raise InputError(
@@ -54,21 +69,25 @@ def list_images(directory: Path) -> Listing:
     files: list[Path] = []
     labels: list[int] = []
     for label, folder in enumerate(folders):
-        inside = files_below(folder)
-        if not inside:
+        check_file_name(folder)
+        images = files_below(folder)
+        if not images:
             raise InputError(f"class folder {folder} has no image; add some or delete the folder")
-        files += inside
-        labels += [label] * len(inside)
+        files += images
+        labels += [label] * len(images)
     return Listing(files, labels, [folder.name for folder in folders])
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Files at any depth, by their paths, without hidden ones and what file managers leave behind."""
-    return sorted(f for f in folder.rglob("*") if f.is_file() and _shown(f.relative_to(folder)))
+    """Regular files at any depth, sorted by path, without hidden ones and those of file managers."""
+    files = sorted(f for f in folder.rglob("*") if f.is_file() and _shown(f.relative_to(folder)))
+    for file in files:
+        check_file_name(file)
+    return files
 
 
 def read_images(files: Sequence[Path], size: int, progress: Progress | None = None) -> NDArray[np.uint8]:
-    """Images as squares [N, size, size, 3]; errors name the file."""
+    """Images as squares [N, size, size, 3]; an error names the file."""
     pixels = np.empty((len(files), size, size, 3), np.uint8)
     with ThreadPoolExecutor() as pool:
         for start in range(0, len(files), CHUNK):
@@ -82,6 +101,8 @@ def read_images(files: Sequence[Path], size: int, progress: Progress | None = No
 
 def _square(file: Path, size: int) -> NDArray[np.uint8]:
     """One image, [size, size, 3]."""
+    if not file.is_file():  # opening a pipe would wait for ever
+        raise InputError(f"{file} is not a regular file; name an image file")
     try:
         with Image.open(file) as image:
             if min(image.size) < 2:
@@ -98,10 +119,10 @@ def _square(file: Path, size: int) -> NDArray[np.uint8]:
 
 
 def _colour(image: Image.Image) -> Image.Image:
-    """Three channels of eight bits, whatever they were."""
+    """The image with three channels of eight bits."""
     if image.mode == "F" or (image.mode == "I" and np.asarray(image).max() > 0xFFFF):
         raise ValueError(f"mode {image.mode} has no range of brightness to scale from")
-    if image.mode.startswith("I"):  # sixteen bits, which Pillow would clip rather than scale
+    if image.mode.startswith("I"):  # sixteen bits, which Pillow would clip instead of scale
         image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
     if image.has_transparency_data:
         image = image.convert("RGBA")
@@ -109,5 +130,5 @@ def _colour(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _shown(place: Path) -> bool:
-    return not any(part.startswith(".") for part in place.parts) and place.name.lower() not in NOT_IMAGES
+def _shown(path: Path) -> bool:
+    return not any(part.startswith(".") for part in path.parts) and path.name.lower() not in NOT_IMAGES

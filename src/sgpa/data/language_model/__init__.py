@@ -1,1 +1,1 @@
-"""A bidirectional language model whose features CoLA's sentences are read with."""
+"""A bidirectional language model whose features are inputs of the CoLA task."""

@@ -1,4 +1,4 @@
-"""A language model's features of sentences, made once and kept: seeds, methods and runs share them."""
+"""Features of sentences, computed once and cached for all seeds, methods and runs."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -11,15 +11,23 @@ from sgpa.core.errors import CheckpointError
 from sgpa.core.files import digest, ensure_directory, read_tensors, write_tensors
 from sgpa.data.language_model.model import ElmoModel
 from sgpa.data.sources import cache_dir
-from sgpa.data.texts.words import Features, Sentence
+from sgpa.data.texts.cola import Features, Sentence
 
-TOGETHER = 1000  # sentences, of about one length
+TOGETHER = 1000  # sentences of similar length that are computed together
 
 
-def kept_features(model: ElmoModel, sentences: Iterable[Sentence], folder: Path | None = None) -> Features:
-    """The model's features of these sentences in half precision, from `folder` if they are there.
+def cached_features(model: ElmoModel, sentences: Iterable[Sentence], folder: Path | None = None) -> Features:
+    """Features of a fixed set of sentences in half precision, from a cache file where there is one.
 
-    Without padding, which would be most of it. Files are named after weights and sentences.
+    The file holds no padding. Its name is a hash of the weights and the sentences.
+
+    Args:
+        model: The language model.
+        sentences: All sentences that will be asked for.
+        folder: Where the file is; the cache by default.
+
+    Returns:
+        A function from some of the sentences to their padded features [N, T, L, F] float16.
     """
     rows = sorted({tuple(row) for row in sentences}, key=lambda row: (len(row), row))
     path = (folder or cache_dir() / "features") / f"{_name(model, rows)}.safetensors"
@@ -31,14 +39,14 @@ def kept_features(model: ElmoModel, sentences: Iterable[Sentence], folder: Path 
         flat = torch.cat([_unpadded(model, part) for part in parts])
         write_tensors(path, {"features": flat})
     ends = torch.tensor([len(row) for row in rows]).cumsum(0).tolist()
-    found = {row: flat[end - len(row) : end] for row, end in zip(rows, ends, strict=True)}
+    features = {row: flat[end - len(row) : end] for row, end in zip(rows, ends, strict=True)}
     return lambda asked: torch.nn.utils.rnn.pad_sequence(
-        [found[tuple(row)] for row in asked], batch_first=True
+        [features[tuple(row)] for row in asked], batch_first=True
     )
 
 
 def _unpadded(model: ElmoModel, rows: Sequence[tuple[str, ...]]) -> Tensor:
-    """Features of all words of all sentences, one after the other: [words, L, F] float16."""
+    """Features of all words of all sentences, concatenated: [words, L, F] float16."""
     features = model.features(rows, dtype=torch.float16)  # [N, T, L, F]
     lengths = torch.tensor([len(row) for row in rows])
     return features[torch.arange(features.shape[1]) < lengths.unsqueeze(1)]
@@ -53,5 +61,5 @@ def _name(model: ElmoModel, rows: Sequence[Sentence]) -> str:
 
 
 def language_model_dir() -> Path:
-    """Where the language model trained on IMDB's texts is kept."""
+    """The default folder of the language model, in the cache; CoLA's recipe reads it."""
     return cache_dir() / "language-model" / "imdb"

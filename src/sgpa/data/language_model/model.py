@@ -1,7 +1,7 @@
-"""A bidirectional language model whose layers describe words in context (ELMo, Peters et al. 2018).
+"""A bidirectional language model with contextual word features (ELMo, Peters et al. 2018).
 
-Words are spelled, not looked up, so any word has features. All weights are frozen where they are used;
-`training` trains them on any text, `published` reads published ones.
+Words are encoded from their characters, so every word has features. The weights come from `training`, which
+trains on any text, or from `published`, which reads the published files; tasks use them frozen.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from sgpa.core.errors import CheckpointError, ConfigError, InputError, check_fields
 from sgpa.core.files import load_exactly, read_json, read_tensors, write_json, write_tensors
+from sgpa.data.language_model.lstm import ClippedLstm
 from sgpa.data.language_model.next_word import NextWord
-from sgpa.data.texts.words import CHARACTERS, NO_CHARACTER, Sentence, characters
+from sgpa.data.texts.cola import CHARACTERS, NO_CHARACTER, Sentence, characters
 
 ROWS, COLUMNS = 512, 8  # multiples, on a GPU, of words and of their characters
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
@@ -23,9 +24,10 @@ ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 @dataclass(frozen=True, kw_only=True)
 class ElmoConfig:
-    """Sizes of a language model. `filters` are (characters seen, how many); `cell` is the LSTM's memory.
+    """Sizes of a language model.
 
-    Where `cell` is above `width`, outputs are projected down to `width`. Features are 2 `width` wide.
+    `filters` are pairs (characters covered, number of filters). Where the width `cell` of the LSTM's cell
+    exceeds `width`, outputs are projected to `width`. Features are 2 `width` wide.
     """
 
     filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 128), (6, 128))
@@ -70,7 +72,7 @@ class ElmoConfig:
 
 
 class CharacterEncoder(nn.Module):
-    """A word [N, width] from its characters [N, C]: embed, convolve, max over places, highways, project."""
+    """A word [N, width] from its characters [N, C]: embed, convolve, maximum, highways, project."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -85,31 +87,31 @@ class CharacterEncoder(nn.Module):
         """Character ids [N, C] -> [N, width]."""
         activation = ACTIVATIONS[self.config.activation]
         N = len(spelled)
-        kept = self.rounded(spelled) if spelled.is_cuda else self.trimmed(spelled)
-        x = self.characters(kept).mT  # [N, K, C]
-        found = [activation(convolve(x).amax(-1)) for convolve in self.filters]  # both are monotone
-        y = torch.cat(found, -1)  # [N, filters]
+        ids = self.rounded(spelled) if spelled.is_cuda else self.trimmed(spelled)
+        x = self.characters(ids).mT  # [N, K, C]
+        # maximum before activation: equal, as activations are monotone
+        y = torch.cat([activation(convolve(x).amax(-1)) for convolve in self.filters], -1)  # [N, filters]
         for highway in self.highways:
             y = highway(y)
         return self.project(y)[:N]
 
     def rounded(self, spelled: Tensor) -> Tensor:
-        """Words and characters in round numbers: cuDNN plans a convolution anew for every shape."""
+        """Padded to multiples of `ROWS` and `COLUMNS`: cuDNN plans a convolution for every new shape."""
         return nn.functional.pad(self.trimmed(spelled, COLUMNS), (0, 0, 0, -len(spelled) % ROWS))
 
     def trimmed(self, spelled: Tensor, multiple: int = 1) -> Tensor:
         """Without most of the columns past the longest word.
 
-        One window of nothing but padding stays for every filter wherever there was one: maxima do not change.
+        Every filter keeps a window of padding only, where it had one, so that maxima do not change.
         """
-        columns = (spelled.remainder(NO_CHARACTER + 1) != 0).any(0).nonzero()  # neither filler nor "no word"
+        columns = (spelled.remainder(NO_CHARACTER + 1) != 0).any(0).nonzero()  # neither filler nor padding
         longest = int(columns.max()) + 1 if len(columns) else 0
-        kept = longest + max(width for width, _ in self.config.filters)
-        return spelled[:, : kept + -kept % multiple]
+        needed = longest + max(width for width, _ in self.config.filters)
+        return spelled[:, : needed + -needed % multiple]
 
 
 class Highway(nn.Module):
-    """g relu(W x + b) + (1 - g) x with g = sigmoid(W_g x + b_g); passes most of x on at first."""
+    """g relu(W x + b) + (1 - g) x with g = sigmoid(W_g x + b_g); initially close to x."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -123,80 +125,33 @@ class Highway(nn.Module):
         return g * torch.relu(self.transform(x)) + (1 - g) * x
 
 
-class ClippedLstm(nn.Module):
-    """One LSTM layer, optionally with projected outputs and with cell and output clipped to ±clip.
-
-    c_t = clip(σ(f) c_(t-1) + σ(i) tanh(g)), h_t = clip(W_r (σ(o) tanh(c_t))). On a GPU and without
-    clipping the fused LSTM of torch runs; else a loop over the words, which is as fast on a CPU.
-    """
-
-    def __init__(self, config: ElmoConfig) -> None:
-        super().__init__()
-        self.cell_clip, self.output_clip = config.cell_clip, config.output_clip
-        projected = config.width if config.cell > config.width else 0
-        self.lstm = nn.LSTM(config.width, config.cell, batch_first=True, proj_size=projected)
-        with torch.no_grad():
-            self.weights["bias_ih_l0"][config.cell : 2 * config.cell] += 1  # remember, until told to forget
-
-    @property
-    def weights(self) -> dict[str, nn.Parameter]:
-        """The LSTM's weights by torch's names; gates are in the order i, f, g, o."""
-        return dict(self.lstm.named_parameters())
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, T, width] -> [B, T, width], from left to right."""
-        if x.is_cuda and self.cell_clip is None and self.output_clip is None:
-            return self.lstm(x)[0]
-        return self.stepwise(x)
-
-    def stepwise(self, x: Tensor) -> Tensor:
-        """The same computation one word at a time."""
-        w = self.weights
-        bias = w["bias_ih_l0"] + w["bias_hh_l0"]
-        inputs = nn.functional.linear(x, w["weight_ih_l0"], bias)  # [B, T, 4 cell]
-        c = x.new_zeros(len(x), self.lstm.hidden_size)
-        h = x.new_zeros(len(x), self.lstm.proj_size or self.lstm.hidden_size)
-        outputs = []
-        for gates in inputs.unbind(1):
-            i, f, g, o = (gates + h @ w["weight_hh_l0"].mT).chunk(4, -1)  # [B, cell] each
-            c = _clip(torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g), self.cell_clip)
-            h = torch.sigmoid(o) * torch.tanh(c)
-            if self.lstm.proj_size:
-                h = _clip(h @ w["weight_hr_l0"].mT, self.output_clip)
-            outputs.append(h)
-        return torch.stack(outputs, 1)
-
-
-def _clip(x: Tensor, limit: float | None) -> Tensor:
-    return x if limit is None else x.clamp(-limit, limit)
-
-
 def reversed_rows(x: Tensor, lengths: Tensor) -> Tensor:
-    """Every row's first `lengths` [B] entries in reverse, the padding after them in place: [B, T, ...]."""
-    places = torch.arange(x.shape[1], device=x.device)  # [T]
-    mirrored = lengths.unsqueeze(1) - 1 - places  # [B, T], negative at padding
-    at = torch.where(mirrored >= 0, mirrored, places)
+    """The first `lengths` [B] entries of every row in reverse; padding stays: [B, T, ...]."""
+    forward = torch.arange(x.shape[1], device=x.device)  # [T]
+    backward = lengths.unsqueeze(1) - 1 - forward  # [B, T], negative at padding
+    at = torch.where(backward >= 0, backward, forward)
     return x[torch.arange(len(x), device=x.device).unsqueeze(1), at]
 
 
 class ElmoModel(nn.Module):
-    """Forward and backward LSTMs over spelled words, and what they are trained to say of the next word.
+    """Forward and backward LSTMs over encoded words, and the softmax that they were trained with.
 
-    Published models come without `next_word`.
+    Published models have no `next_word`.
     """
 
     def __init__(self, config: ElmoConfig, next_word: NextWord | None = None) -> None:
         super().__init__()
         self.config = config
         self.encoder = CharacterEncoder(config)
-        self.ahead = nn.ModuleList(ClippedLstm(config) for _ in range(config.depth))
-        self.back = nn.ModuleList(ClippedLstm(config) for _ in range(config.depth))
+        sizes = (config.width, config.cell, config.cell_clip, config.output_clip)
+        self.ahead = nn.ModuleList(ClippedLstm(*sizes) for _ in range(config.depth))
+        self.back = nn.ModuleList(ClippedLstm(*sizes) for _ in range(config.depth))
         self.dropout = nn.Dropout(config.dropout)
         self.next_word = next_word
 
     @property
     def layers(self) -> int:
-        """Layers of features: the spelled word and one for every LSTM."""
+        """Layers of features: the encoded word and one for every LSTM."""
         return self.config.depth + 1
 
     @property
@@ -230,25 +185,35 @@ class ElmoModel(nn.Module):
     def features(
         self, sentences: Sequence[Sentence | str], batch_size: int = 64, dtype: torch.dtype = torch.float32
     ) -> Tensor:
-        """What the model says of every word: [B, T, layers, F], zeros after a sentence's end.
+        """Features of every word.
 
-        Layer 0 is the spelled word, twice; layer l is LSTM l's output from left to right beside the one from
-        right to left. A model that knows words has two more columns, alike in all layers: how much likelier
-        the word is after those before it, and before those after it, than anywhere (in nats). Every sentence
-        is read between its `<S>` and `</S>`, from a blank memory.
+        Layer 0 is the encoded word, twice; layer l is the output of LSTM l from left to right, then from
+        right to left. A model with `next_word` has two more columns, equal in all layers: log p(w | words
+        before) - log p(w) and log p(w | words after) - log p(w). Every sentence is read between `<S>` and
+        `</S>`, with an initial state of zero.
+
+        Args:
+            sentences: Lists of words, or texts to be split at white space.
+            batch_size: Sentences that are computed together.
+            dtype: Type of the result.
+
+        Returns:
+            A tensor [B, T, layers, F] on the CPU, zero after the end of a sentence.
         """
         rows = [row.split() if isinstance(row, str) else list(row) for row in sentences]
         if not rows or not all(row and all(row) for row in rows):
-            raise InputError("no sentence, or one with no or empty words; drop it or fill it in")
+            raise InputError("no sentence, or a sentence without words; remove it or fill it in")
         was_training = self.training
         self.eval()
         try:
             out = torch.zeros(len(rows), max(map(len, rows)), self.layers, self.width, dtype=dtype)
-            order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # equals together: little padding
+            order = sorted(
+                range(len(rows)), key=lambda i: len(rows[i])
+            )  # similar lengths together: little padding
             for start in range(0, len(order), batch_size):
                 batch = order[start : start + batch_size]
-                found = self._features([rows[i] for i in batch])  # [b, t, L, F]
-                out[batch, : found.shape[1]] = found.to("cpu", dtype)
+                features = self._features([rows[i] for i in batch])  # [b, t, L, F]
+                out[batch, : features.shape[1]] = features.to("cpu", dtype)
         finally:
             self.train(was_training)
         return out
@@ -257,7 +222,7 @@ class ElmoModel(nn.Module):
         device = self.encoder.project.weight.device
         known = {word: i for i, word in enumerate(dict.fromkeys(["", "<S>", "</S>", *chain(*rows)]))}
         spelled = characters(list(known), self.config.max_characters).to(device)
-        spelled[0] = 0  # no word
+        spelled[0] = 0  # padding
         lengths = torch.tensor([len(row) + 2 for row in rows], device=device)
         ids = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
         for i, row in enumerate(rows):
@@ -271,7 +236,7 @@ class ElmoModel(nn.Module):
         return torch.stack(layers, 2)[:, 1:-1] * real[..., None, None]
 
     def _gains(self, next_word: NextWord, rows: list[list[str]], ahead: Tensor, back: Tensor) -> Tensor:
-        """Of every word by the states beside it, which have not read it, 0 at marks: [b, t + 2, 2]."""
+        """`gain` of every word given the states beside it, 0 at marks: [b, t + 2, 2]."""
         words = next_word.encode(rows)  # [b, t]
         gains = [next_word.gain(h, words) for h in (ahead[:, :-2], back[:, 2:])]
         return nn.functional.pad(torch.stack(gains, -1), (0, 0, 1, 1))
@@ -292,7 +257,7 @@ class ElmoModel(nn.Module):
         known = {f.name for f in fields(ElmoConfig)}
         if not isinstance(data, dict) or set(data) != known:
             raise CheckpointError(f"{directory / 'elmo.json'} does not describe a language model")
-        listed = directory / "words.json"  # models saved by others, or earlier, have none
+        listed = directory / "words.json"  # missing in models of older versions
         words = read_json(listed) if listed.exists() else []
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise CheckpointError(f"{listed} is not a list of words")

@@ -1,4 +1,4 @@
-"""What a language model says of a word that it has not read yet."""
+"""The softmax of a language model over the next word."""
 
 import math
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ ROWS = 1024  # states whose scores of all words are held at once
 
 
 class NextWord(nn.Module):
-    """Scores of the next word: the same weights for both directions, as in the published model.
+    """Scores of the next word, with the same weights for both directions, as in the published model.
 
-    `words` are in the order of their frequency, after the marks; all others are the unknown word 0.
+    `words` are the marks, then words by frequency; all others are the unknown word 0.
     """
 
-    log_frequency: Tensor  # of every word in the texts that were learned from   [V]
+    log_frequency: Tensor  # of every word in the training texts   [V]
 
     def __init__(self, width: int, words: Sequence[str]) -> None:
         super().__init__()
@@ -31,13 +31,13 @@ class NextWord(nn.Module):
         return -self.log_p(h, target).mean()
 
     def log_p(self, h: Tensor, words: Tensor) -> Tensor:
-        """log softmax(W h + b)[word] of every state, some of them at a time: [N, width], [N] -> [N]."""
+        """log softmax(W h + b)[word] of every state, in parts: [N, width], [N] -> [N]."""
         parts = zip(h.split(ROWS), words.split(ROWS), strict=True)
         scored = ((part @ self.weight.mT + self.bias, at) for part, at in parts)
         return -torch.cat([nn.functional.cross_entropy(s, at, reduction="none") for s, at in scored])
 
     def sampled(self, h: Tensor, target: Tensor, negatives: int) -> Tensor:
-        """The target told apart from S words drawn with chances q: scores compete as s - log q.
+        """Sampled softmax: the target against S words drawn with probabilities q, with scores s - log q.
 
         Its optimum is that of the full softmax for any S (Ma and Collins 2018). q(k) = log((k+2)/(k+1)) /
         log(V+1) falls with the rank k as word frequencies do (Zipf).
@@ -53,14 +53,14 @@ class NextWord(nn.Module):
         return (torch.logaddexp(right, wrong.logsumexp(-1)) - right).mean()
 
     def encode(self, rows: Sequence[Sequence[str]]) -> Tensor:
-        """Words as numbers [B, T], 0 where a word is unknown or a row has ended."""
-        found = [torch.tensor([self.index.get(word, 0) for word in row]) for row in rows]
-        return nn.utils.rnn.pad_sequence(found, batch_first=True).to(self.bias.device)
+        """Word ids [B, T], 0 for unknown words and padding."""
+        ids = [torch.tensor([self.index.get(word, 0) for word in row]) for row in rows]
+        return nn.utils.rnn.pad_sequence(ids, batch_first=True).to(self.bias.device)
 
     def gain(self, h: Tensor, ids: Tensor) -> Tensor:
-        """How much likelier words are here than anywhere, in nats; of unknown words nothing is said.
+        """log p(w | h) - log p(w) in nats, 0 for unknown words.
 
-        log p(w | h) - log p(w): states h [B, T, width], words [B, T] -> [B, T].
+        States h [B, T, width], words [B, T] -> [B, T].
         """
         log_p = self.log_p(h.flatten(0, -2), ids.flatten()).view(ids.shape)
         return (log_p - self.log_frequency[ids]).where(ids != 0, 0.0)

@@ -1,4 +1,4 @@
-"""Reading the published ELMo weights: an options.json and an HDF5 file (needs the `h5py` package)."""
+"""Read the published ELMo weights: an options.json and an HDF5 file. Needs the extra `elmo` (h5py)."""
 
 from pathlib import Path
 from typing import Any
@@ -9,22 +9,34 @@ from torch import Tensor, nn
 
 from sgpa.core.errors import CheckpointError, InputError
 from sgpa.core.files import read_json
-from sgpa.data.language_model.model import CharacterEncoder, ClippedLstm, ElmoConfig, ElmoModel, Highway
+from sgpa.data.language_model.lstm import ClippedLstm
+from sgpa.data.language_model.model import CharacterEncoder, ElmoConfig, ElmoModel, Highway
 
-FORGET_BIAS = 1.0  # added inside the cells the weights were trained in, and not stored with them
+FORGET_BIAS = 1.0  # added by the cells of the original code, and not stored with the weights
 
 
-def load_official(options: str | Path, weights: str | Path) -> ElmoModel:
-    """The model of a published pair of files, in evaluation mode; `.save` it to do without h5py from then on.
+def load_published(options: str | Path, weights: str | Path) -> ElmoModel:
+    """The language model of a published pair of files, in evaluation mode.
 
-    Cells and outputs are clipped as they were in training. Every sentence starts from a blank memory, so that
-    its features do not depend on what was read before it.
+    Cells and outputs are clipped as in training. Every sentence starts from a state of zero, so its features
+    do not depend on other sentences.
+
+    Args:
+        options: The options JSON file.
+        weights: The HDF5 file that belongs to it.
+
+    Returns:
+        The model; a model that was saved with `save` is loaded without h5py.
+
+    Example:
+        >>> model = load_published("options.json", "weights.hdf5")  # doctest: +SKIP
+        >>> model.save("language-model")  # doctest: +SKIP
     """
-    config = official_config(Path(options))
+    config = published_config(Path(options))
     try:
         import h5py  # noqa: PLC0415 (an optional dependency)
     except ImportError:
-        raise InputError("reading HDF5 weights needs the h5py package: pip install h5py") from None
+        raise InputError("HDF5 weights need the h5py package: pip install 'sgpa[elmo]'") from None
     path = Path(weights)
     if not path.is_file():
         raise InputError(f"{path} does not exist, or is not a file; check the path")
@@ -37,8 +49,8 @@ def load_official(options: str | Path, weights: str | Path) -> ElmoModel:
     return model.eval()
 
 
-def official_config(options: Path) -> ElmoConfig:
-    """What an options.json says, as a config."""
+def published_config(options: Path) -> ElmoConfig:
+    """The config of an options.json."""
     data = read_json(options)
     try:
         lstm, cnn = data["lstm"], data["char_cnn"]
@@ -62,13 +74,13 @@ def official_config(options: Path) -> ElmoConfig:
 
 
 class _Reader:
-    """Arrays of an HDF5 file, with an error that names the one that does not fit."""
+    """Copies the arrays of an HDF5 file into a model; an error names the array that does not fit."""
 
     def __init__(self, file: Any, path: Path) -> None:
         self.file, self.path = file, path
 
     def fill(self, model: ElmoModel) -> None:
-        """Every parameter of the model from the array that holds it."""
+        """Fill every parameter of the model."""
         self._encoder(model.encoder)
         for direction, lstms in enumerate((model.ahead, model.back)):
             for i, layer in enumerate(lstms):
@@ -76,7 +88,7 @@ class _Reader:
                 self._lstm(f"RNN_{direction}/RNN/MultiRNNCell/Cell{i}/LSTMCell", layer)
 
     def _encoder(self, encoder: CharacterEncoder) -> None:
-        self._copy(encoder.characters.weight[1:], self._array("char_embed"), "char_embed")  # row 0: no word
+        self._copy(encoder.characters.weight[1:], self._array("char_embed"), "char_embed")  # row 0: padding
         encoder.characters.weight[0] = 0
         for i, conv in enumerate(encoder.filters):
             assert isinstance(conv, nn.Conv1d)
@@ -90,21 +102,21 @@ class _Reader:
         self._put(encoder.project.weight, "CNN_proj/W_proj", lambda w: w.mT)
         self._put(encoder.project.bias, "CNN_proj/b_proj")
 
-    def _lstm(self, place: str, layer: ClippedLstm) -> None:
+    def _lstm(self, path: str, layer: ClippedLstm) -> None:
         """W_0 [input + output, 4 cell] with gates i, g, f, o; torch keeps i, f, g, o in rows."""
 
         def reordered(columns: Tensor) -> Tensor:
             i, g, f, o = columns.chunk(4, -1)
             return torch.cat([i, f, g, o], -1)
 
-        n, cell, own = layer.lstm.input_size, layer.lstm.hidden_size, layer.weights
-        self._put(own["weight_ih_l0"], f"{place}/W_0", lambda w: reordered(w)[:n].mT)
-        self._put(own["weight_hh_l0"], f"{place}/W_0", lambda w: reordered(w)[n:].mT)
-        self._put(own["bias_ih_l0"], f"{place}/B", reordered)
-        own["bias_ih_l0"][cell : 2 * cell] += FORGET_BIAS
-        own["bias_hh_l0"].zero_()
+        n, cell, weights = layer.lstm.input_size, layer.lstm.hidden_size, layer.weights
+        self._put(weights["weight_ih_l0"], f"{path}/W_0", lambda w: reordered(w)[:n].mT)
+        self._put(weights["weight_hh_l0"], f"{path}/W_0", lambda w: reordered(w)[n:].mT)
+        self._put(weights["bias_ih_l0"], f"{path}/B", reordered)
+        weights["bias_ih_l0"][cell : 2 * cell] += FORGET_BIAS
+        weights["bias_hh_l0"].zero_()
         if layer.lstm.proj_size:
-            self._put(own["weight_hr_l0"], f"{place}/W_P_0", lambda w: w.mT)
+            self._put(weights["weight_hr_l0"], f"{path}/W_P_0", lambda w: w.mT)
 
     def _put(self, parameter: Any, name: str, change: Any = lambda w: w) -> None:
         self._copy(parameter, change(self._array(name)), name)

@@ -1,4 +1,4 @@
-"""Training a bidirectional language model from scratch on any text."""
+"""Train a bidirectional language model from scratch on any text."""
 
 import hashlib
 import math
@@ -17,18 +17,19 @@ from sgpa.core.precision import matrix_units
 from sgpa.data.dataset import Dataset
 from sgpa.data.language_model.model import ElmoConfig, ElmoModel
 from sgpa.data.language_model.next_word import MARKS, NextWord
-from sgpa.data.texts.words import Sentence, characters, sentences
+from sgpa.data.texts.cola import Sentence, characters, sentences
 
+CHECKPOINT = "language-model.safetensors"
 SAVE_EVERY = 60.0  # seconds between checkpoints
-REPORT_EVERY = 1.0  # seconds between two lines of numbers
+REPORT_EVERY = 1.0  # seconds between two reports
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageRecipe:
-    """How a language model is trained; the defaults suit the 50,000 reviews of IMDB.
+    """Settings of the training; the defaults suit the 50,000 reviews of IMDB.
 
-    The `vocabulary` most frequent words are predicted, all others as one unknown word. `negatives` words
-    stand for all the wrong ones in a step (None: the full softmax). `minutes` bounds the training; the
+    The `vocabulary` most frequent words are predicted, all others as one unknown word. The softmax is
+    estimated with `negatives` sampled words (None: the full softmax). `minutes` limits the training; the
     learning rate then falls to `final_lr` in that time.
     """
 
@@ -36,7 +37,7 @@ class LanguageRecipe:
     negatives: int | None = 2048
     epochs: int = 10
     batch_size: int = 256  # sentences; a GPU reads 1,024 in hardly more time
-    max_words: int = 60  # longer sentences are cut in pieces
+    max_words: int = 60  # longer sentences are cut into pieces
     lr: float = 2e-3
     final_lr: float = 1e-5
     gradient_norm: float = 1.0
@@ -65,12 +66,12 @@ class LanguageRecipe:
 
 @dataclass(frozen=True)
 class LanguageProgress:
-    """A line of numbers: where training is, its loss in nats per word, and the held-out perplexity."""
+    """A report: the step, the loss in nats per word, and the held-out perplexity."""
 
     step: int
     steps: int
     loss: float
-    perplexity: float | None  # after every epoch and at the end; with the full softmax
+    perplexity: float | None  # after every epoch and at the end, with the full softmax
     seconds: float
 
 
@@ -79,15 +80,15 @@ Report = Callable[[LanguageProgress], None]
 
 @dataclass(frozen=True)
 class Corpus:
-    """Sentences as word ids between their marks; the words in order of frequency; how each is spelled."""
+    """Sentences as word ids between marks, the words by frequency, and the characters of each word."""
 
     data: Dataset  # ids [N, T] padded with 0; targets are the lengths
-    words: tuple[str, ...]  # the marks first; as an input, word 0 is "no word"
+    words: tuple[str, ...]  # the marks first; as an input, word 0 is padding
     spelled: Tensor  # [V, C]
     digest: str
 
     def log_frequency(self, vocabulary: int) -> Tensor:
-        """log p of each of the first words; all others together are word 0.   [vocabulary]"""
+        """log p of each of the first words; all other words count as word 0: [vocabulary]."""
         assert isinstance(self.data.inputs, Tensor)
         real = torch.arange(self.data.inputs.shape[1]) < self.data.targets.unsqueeze(1)
         counts = self.data.inputs[real].long().bincount(minlength=len(self.words)).double()
@@ -97,7 +98,7 @@ class Corpus:
 
     @staticmethod
     def of(texts: Sequence[str | Sentence], max_words: int, max_characters: int) -> "Corpus":
-        """Texts are split into sentences and tokens; lists of words are taken as they are."""
+        """The corpus of texts, which are split into sentences and tokens, or of lists of words."""
         rows: list[Sentence] = []
         for text in texts:
             if isinstance(text, str):
@@ -105,7 +106,7 @@ class Corpus:
             else:
                 rows += [text[i : i + max_words] for i in range(0, len(text), max_words)]
         if len(rows) < 2:
-            raise InputError(f"{len(rows)} sentences; a language model needs two, and better thousands")
+            raise InputError(f"{len(rows)} sentences; a language model needs 2 or more")
         counts = Counter(word for row in rows for word in row)
         words = [*MARKS, *sorted(counts.keys() - set(MARKS), key=lambda word: (-counts[word], word))]
         spelled = characters(words, max_characters)
@@ -121,7 +122,7 @@ class Corpus:
 
 
 def predictions(model: ElmoModel, spelled: Tensor, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """All pairs of an LSTM state and the word it must predict: [P, width] and [P].
+    """All pairs of an LSTM state and the word that it predicts: [P, width] and [P].
 
     Left to right, state t predicts word t+1; right to left, state t predicts word t-1.
     """
@@ -133,7 +134,7 @@ def predictions(model: ElmoModel, spelled: Tensor, ids: Tensor, lengths: Tensor)
 
 
 class _Run:
-    """One training: what changes from step to step, and where it is kept."""
+    """The state of one training."""
 
     def __init__(self, corpus: Corpus, config: ElmoConfig, recipe: LanguageRecipe, device: str) -> None:
         held_out = min(recipe.held_out, max(1, len(corpus.data) // 10))
@@ -149,12 +150,12 @@ class _Run:
         self.per_epoch = math.ceil(len(self.train) / recipe.batch_size)
         self.steps = recipe.epochs * self.per_epoch
         self.step, self.seconds = 0, 0.0
-        settings = asdict(recipe) | {"minutes": None}  # more time may be given to a run that was stopped
+        settings = asdict(recipe) | {"minutes": None}  # a resumed run may have another time limit
         self.identity = {"config": _lists(asdict(config)), "recipe": settings, "corpus": corpus.digest}
 
     @property
     def progress(self) -> float:
-        """Share of the steps or of the time that is spent, whichever is more."""
+        """Share of the steps or of the time that is used, whichever is more."""
         timed = self.seconds / (60 * self.recipe.minutes) if self.recipe.minutes else 0.0
         return min(1.0, max(self.step / self.steps, timed))
 
@@ -167,7 +168,7 @@ class _Run:
         return self.head.sampled(states, target, negatives)
 
     def update(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """One step of Adam; random numbers follow from the seed and the step, so a resumed run repeats."""
+        """One step of Adam; its random numbers depend on the seed and the step, so a resumed run is equal."""
         r = self.recipe
         torch.manual_seed(1_000_003 * r.seed + self.step)
         rate = r.final_lr + 0.5 * (r.lr - r.final_lr) * (1 + math.cos(math.pi * self.progress))
@@ -182,7 +183,7 @@ class _Run:
         return loss.detach()
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """From the step the run has come to, to the last, or until the time is over."""
+        """Batches from the current step to the last one, or until the time is over."""
         while self.progress < 1:
             epoch, done = divmod(self.step, self.per_epoch)
             for i, batch in enumerate(self.train.batches(self.recipe.batch_size, self.recipe.seed + epoch)):
@@ -193,7 +194,7 @@ class _Run:
 
     @torch.no_grad()
     def perplexity(self) -> float:
-        """exp(nats per word) on sentences that were not trained on, with the full softmax."""
+        """exp(nats per word) on held-out sentences, with the full softmax."""
         self.model.eval()
         total, count = 0.0, 0
         for batch in self.unseen.batches(self.recipe.batch_size):
@@ -213,7 +214,7 @@ class _Run:
         write_tensors(path, tensors, self.identity | {"step": self.step, "seconds": self.seconds})
 
     def load(self, path: Path) -> None:
-        """Go on from what `save` wrote for the same settings and texts."""
+        """Resume from a file that `save` wrote for the same settings and texts."""
         tensors, note = read_tensors(path)
         if not isinstance(note, dict) or {key: note.get(key) for key in self.identity} != self.identity:
             raise CheckpointError(
@@ -228,7 +229,7 @@ class _Run:
 
 
 def _lists(settings: dict[str, object]) -> dict[str, object]:
-    """As JSON gives them back."""
+    """Settings as JSON returns them."""
     filters = settings["filters"]
     assert isinstance(filters, tuple)
     return settings | {"filters": [list(pair) for pair in filters]}
@@ -243,20 +244,29 @@ def train_language_model(
     device: str = "cpu",
     report: Report = lambda _: None,
 ) -> ElmoModel:
-    """A language model of `texts`, each a text or a list of words.
+    """Train a language model. The caller's random state does not change.
 
-    With a `directory` a run that was stopped goes on when called again; call `.save` on the outcome to keep
-    it. The caller's random state is left alone.
+    Args:
+        texts: Texts, or lists of words.
+        config: Sizes of the model.
+        recipe: Settings of the training.
+        directory: Folder of the checkpoint; a call with the same arguments resumes a stopped run.
+        device: "cpu" or "cuda".
+        report: Called with a `LanguageProgress` about once a second.
 
-    >>> recipe = LanguageRecipe(epochs=1, batch_size=2)
-    >>> config = ElmoConfig(filters=((1, 4),), width=4, cell=8)
-    >>> model = train_language_model(["It rains. I stay.", "They went home."], config, recipe)
-    >>> model.features(["I go"]).shape
-    torch.Size([1, 2, 3, 10])
+    Returns:
+        The model in evaluation mode; call its `save` to keep it.
+
+    Example:
+        >>> recipe = LanguageRecipe(epochs=1, batch_size=2)
+        >>> config = ElmoConfig(filters=((1, 4),), width=4, cell=8)
+        >>> model = train_language_model(["It rains. I stay.", "They went home."], config, recipe)
+        >>> model.features(["I go"]).shape
+        torch.Size([1, 2, 3, 10])
     """
     config, recipe = config or ElmoConfig(), recipe or LanguageRecipe()
     corpus = Corpus.of(texts, recipe.max_words, config.max_characters)
-    path = None if directory is None else Path(directory) / "language-model.safetensors"
+    path = None if directory is None else Path(directory) / CHECKPOINT
     with torch.random.fork_rng(devices=[device] if device.startswith("cuda") else []):
         torch.manual_seed(recipe.seed)
         run = _Run(corpus, config, recipe, device)
@@ -268,15 +278,15 @@ def train_language_model(
 
 def _train(run: _Run, path: Path | None, report: Report) -> None:
     begun, before = time.monotonic(), run.seconds
-    saved, told = begun, 0.0  # the first step is told at once
+    saved, reported = begun, 0.0  # the first step is reported immediately
     losses: list[Tensor] = []  # since the last report
     run.model.train()
     for ids, lengths in run.batches():
         losses.append(run.update(ids, lengths))
         run.seconds = before + time.monotonic() - begun
         last, epoch_ends = run.progress >= 1, run.step % run.per_epoch == 0
-        if last or epoch_ends or time.monotonic() - told > REPORT_EVERY:
-            told = time.monotonic()
+        if last or epoch_ends or time.monotonic() - reported > REPORT_EVERY:
+            reported = time.monotonic()
             loss = float(torch.stack(losses).mean())
             losses.clear()
             perplexity = run.perplexity() if epoch_ends or last else None

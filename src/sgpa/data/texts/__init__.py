@@ -1,1 +1,1 @@
-"""Texts as padded token ids."""
+"""Texts: token ids, words, tables that a user brings, IMDB and CoLA."""

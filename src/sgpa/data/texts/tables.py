@@ -1,6 +1,6 @@
-"""Texts and labels from a file a user brings: Parquet, CSV or TSV.
+"""Texts and labels from a file that a user brings: Parquet, CSV or TSV.
 
-Rows are counted as a person counts them: row 1 is the first below the header.
+In messages, row 1 is the first below the header.
 """
 
 import csv
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from sgpa.core.errors import InputError, first_line
+from sgpa.core.files import check_file_name
 
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "body", "document", "comment", "message", "tweet")
 LABEL_COLUMNS = ("label", "labels", "class", "category", "target", "sentiment", "y")
@@ -25,12 +26,19 @@ Table = dict[str, list[Any]]  # column name -> its values, row by row; None wher
 def read_texts(
     path: str | Path, text_column: str | None = None, label_column: str | None = None
 ) -> tuple[list[str], Tensor, list[str]]:
-    """Texts, labels [N] int64 and the class names in label order.
+    """Labelled texts of a file.
 
-    Columns are found by common names (`text`, `review`, `label`, `sentiment`, ...) unless given. Classes are
-    ordered by number where all labels are whole numbers, by name otherwise.
+    Args:
+        path: A .parquet, .csv or .tsv file.
+        text_column: By default the first of `text`, `sentence`, `review`, ... that the file has.
+        label_column: By default the first of `label`, `labels`, `class`, ... that the file has.
 
-    >>> texts, labels, classes = read_texts("reviews.csv", label_column="stars")  # doctest: +SKIP
+    Returns:
+        Texts, labels [N] int64 and the class names in the order of the labels. Classes are ordered by number
+        where all labels are whole numbers, by name otherwise.
+
+    Example:
+        >>> texts, labels, classes = read_texts("reviews.csv", label_column="stars")  # doctest: +SKIP
     """
     path = Path(path)
     table = read_columns(path)
@@ -55,7 +63,7 @@ def read_unlabelled(
     common: Sequence[str] = TEXT_COLUMNS,
     what: str = "text",
 ) -> list[str]:
-    """The texts alone, of a file that need not have labels; `common` are names the column may have."""
+    """The texts of a file without labels; `common` are the column names to look for, `what` names a row."""
     path = Path(path)
     return _texts(path, read_columns(path), text_column, common, what)
 
@@ -74,7 +82,7 @@ def _texts(path: Path, table: Table, column: str | None, common: Sequence[str], 
 
 
 def _column(path: Path, table: Table, given: str | None, common: Sequence[str], what: str) -> str:
-    """The column asked for, or the one with the most common name."""
+    """The column the caller named, or the first common name that the file has."""
     if given is not None:
         if given not in table:
             raise InputError(f"{path} has no column {given!r}; its columns are {', '.join(table)}")
@@ -109,7 +117,8 @@ def _ordered(labels: Sequence[str]) -> list[str]:
 
 
 def read_columns(path: Path) -> Table:
-    """All columns of a file, whatever they hold."""
+    """All columns of a .parquet, .csv or .tsv file."""
+    check_file_name(path)
     readers = {".parquet": _parquet, ".csv": _csv, ".tsv": _tsv, ".tab": _tsv}
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -125,8 +134,9 @@ def read_columns(path: Path) -> Table:
             f"{path} is not UTF-8 text (byte {error.start} of it); save it again with that encoding"
         ) from None
     except (pyarrow.ArrowException, OSError, csv.Error) as error:
-        said = f"{path} cannot be read ({first_line(error)}); it is damaged or has the wrong ending"
-        raise InputError(said) from None
+        raise InputError(
+            f"{path} cannot be read ({first_line(error)}); it is damaged or has the wrong ending"
+        ) from None
     if not table or not len(next(iter(table.values()))):
         raise InputError(f"{path} has no rows below its header; nothing to read")
     return table
@@ -148,12 +158,14 @@ def _tsv(path: Path) -> Table:
 
 
 def _delimited(path: Path, delimiter: str | None, quoting: Any) -> Table:
-    before = csv.field_size_limit(2**31 - 1)  # long documents are texts too
+    before = csv.field_size_limit(2**31 - 1)  # the default refuses long documents
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             if delimiter is None:
                 header = file.readline()
-                delimiter = ";" if "," not in header and ";" in header else ","  # some spreadsheets write ;
+                delimiter = (
+                    ";" if "," not in header and ";" in header else ","
+                )  # some spreadsheets write semicolons
                 file.seek(0)
             rows = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)
             return _by_column(path, rows)

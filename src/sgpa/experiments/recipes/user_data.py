@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sgpa.core.errors import check_fields
-from sgpa.data.texts.tokenized import MAX_TOKENS
+from sgpa.data.texts.tokenizer import MAX_TOKENS
 from sgpa.experiments.recipes.schema import Recipe
 from sgpa.experiments.tasks import ImageFolderConfig, MoleculeTableConfig, TaskConfig, TextTableConfig
 from sgpa.methods import Sgpa

@@ -9,9 +9,8 @@ import torch
 
 from sgpa.core import provenance
 from sgpa.core.config import to_plain
-from sgpa.core.files import write_json
+from sgpa.core.files import file_digest, write_json
 from sgpa.core.types import Predictor
-from sgpa.data import fetch
 from sgpa.experiments.runner.calibrate import CalibratedMethod, calibrate
 from sgpa.experiments.runner.jobs import OnProgress, silent
 from sgpa.experiments.runner.result_cache import ResultCache
@@ -52,7 +51,7 @@ def evaluate_cell(
     if again:
         file.unlink(missing_ok=True)
     weights = [member.model / saving.WEIGHTS for member in run_folder.members(plan, seed)]
-    digests = [fetch.digest(path, "sha256") for path in weights]
+    digests = [file_digest(path) for path in weights]
     fingerprint = calibrated.task.fingerprint
     cache = ResultCache(file, {"models": digests, "evaluation": to_plain(how), "data": fingerprint})
     costs = timings(calibrated)

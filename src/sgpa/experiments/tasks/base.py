@@ -12,7 +12,7 @@ from torch import Tensor
 from sgpa.core.errors import InputError
 from sgpa.core.inputs import Inputs
 from sgpa.data import Dataset, Splits
-from sgpa.data.corruptions.ready import CorruptedFiles
+from sgpa.data.corruptions.on_disk import CorruptedFiles
 from sgpa.evaluation.evaluate import Outside
 from sgpa.inference.readers import Reader
 from sgpa.models.config.embedding import EmbeddingConfig

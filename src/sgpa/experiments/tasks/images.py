@@ -8,9 +8,9 @@ from torch import Tensor
 
 from sgpa.core.errors import check_fields
 from sgpa.data import Dataset
-from sgpa.data.corruptions import ready
+from sgpa.data.corruptions import on_disk
 from sgpa.data.images import digits
-from sgpa.data.images.cifar import OUTSIDE, PAPER_OUTSIDE_ROWS, SIZE, cifar, outside
+from sgpa.data.images.cifar import OOD_SETS, PAPER_OOD_ROWS, SIZE, cifar, ood_images
 from sgpa.data.images.folder import image_folder
 from sgpa.evaluation.evaluate import Outside
 from sgpa.experiments.tasks.base import Example, Task, split_note, split_rows
@@ -93,7 +93,7 @@ class CifarConfig:
         check_fields(
             "task",
             [
-                ("name", self.name, self.name in OUTSIDE, ", ".join(OUTSIDE)),
+                ("name", self.name, self.name in OOD_SETS, ", ".join(OOD_SETS)),
                 ("split", self.split, self.split in SPLITS, ", ".join(SPLITS)),
             ],
         )
@@ -112,18 +112,18 @@ class CifarConfig:
         """45,000 / 5,000 / 10,000 images, corrupted test images, and three out-of-distribution sets."""
         split_seed = 0 if self.split == "fixed" else seed
         splits = cifar(self.name, augment=self.augment, data_dir=data_dir, split_seed=split_seed)
-        foreign = {name.replace("_", ""): partial(_foreign, name, data_dir) for name in OUTSIDE[self.name]}
+        foreign = {name.replace("_", ""): partial(_foreign, name, data_dir) for name in OOD_SETS[self.name]}
         names = CIFAR10 if self.name == "cifar10" else tuple(CIFAR100)
         reader = ImageReader(size=SIZE)
         images = splits.test.inputs
         assert isinstance(images, Tensor)
-        corrupted = partial(ready.find, self.name, images, data_dir)
+        corrupted = partial(on_disk.find, self.name, images, data_dir)
         return Task(splits, class_names=names, reader=reader, outside=foreign, corrupted=corrupted)
 
 
 def _foreign(name: str, data_dir: Path | None) -> Outside:
-    images: Tensor = outside(name, data_dir)
-    rows = PAPER_OUTSIDE_ROWS[name]
+    images: Tensor = ood_images(name, data_dir)
+    rows = PAPER_OOD_ROWS[name]
     return Outside(images, None if len(images) == rows else rows)
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from sgpa.core.errors import check_fields
 from sgpa.data.graphs import batch
-from sgpa.data.graphs.batch import zinc, zinc_complement
 from sgpa.data.graphs.identifiers import IDENTIFIERS
 from sgpa.data.graphs.molecules import read_molecules
+from sgpa.data.graphs.zinc import zinc, zinc_complement
 from sgpa.evaluation.evaluate import Outside
 from sgpa.experiments.tasks.base import Task, split_note, split_rows
 from sgpa.inference.readers import MoleculeReader

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from sgpa.core.errors import InputError, check_fields
 from sgpa.data import Dataset
-from sgpa.data.language_model.features import kept_features, language_model_dir
+from sgpa.data.language_model.features import cached_features, language_model_dir
 from sgpa.data.language_model.model import ElmoModel
+from sgpa.data.texts.cola import COLA_TRAIN, SPLIT, Features, cola
+from sgpa.data.texts.imdb import imdb
 from sgpa.data.texts.tables import read_texts
-from sgpa.data.texts.tokenized import encode, imdb, pad_id, train_tokenizer
-from sgpa.data.texts.words import COLA_TRAIN, SPLIT, Features, cola
+from sgpa.data.texts.tokenizer import encode, pad_id, train_tokenizer
 from sgpa.experiments.tasks.base import Task, split_note, split_rows, split_test
 from sgpa.inference.readers import TextReader, WordReader
 from sgpa.models import TokenConfig
@@ -64,7 +65,7 @@ class ColaConfig:
         """7,262 sentences for training, 1,816 of the same sources and 516 of other sources for testing."""
         corpus = cola(seed, holdout=self.holdout, tokens=self.tokens, data_dir=data_dir)
         model = self._model()
-        features: Features | None = None if model is None else kept_features(model, corpus.sentences)
+        features: Features | None = None if model is None else cached_features(model, corpus.sentences)
         splits, names = corpus.splits(features), corpus.class_names
         shifts = {"cola-ood": lambda: corpus.dataset(corpus.ood, features)}
         reader = WordReader(

@@ -69,3 +69,5 @@ class GraphEmbedding(nn.Module):
                 raise InputError(f"{what} type {int(types.max())} is outside 0..{allowed - 1}")
         if graphs.edges.numel() and graphs.edges.max() >= graphs.nodes.shape[1]:
             raise InputError(f"an edge ends at node {int(graphs.edges.max())} of {graphs.nodes.shape[1]}")
+        if ((graphs.edges < 0).any(-1) & (graphs.edge_types >= 0)).any():
+            raise InputError("an edge ends at a negative node number; nodes are numbered from 0")

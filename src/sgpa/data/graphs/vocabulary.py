@@ -1,0 +1,31 @@
+"""The names of node and edge types."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from sgpa.core.errors import InputError
+
+BONDS = ("SINGLE", "DOUBLE", "TRIPLE")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Node type i is `atoms[i]`, such as "C" or "N H1 +"; edge type i is `bonds[i]`."""
+
+    atoms: tuple[str, ...]
+    bonds: tuple[str, ...] = BONDS
+
+    def to_json(self) -> dict[str, list[str]]:
+        """The content of a `vocab.json`, where bond type 0 means that there is no bond."""
+        return {"atom_types": list(self.atoms), "bond_types": ["NONE", *self.bonds]}
+
+    @staticmethod
+    def read(path: Path) -> "Vocabulary":
+        """The vocabulary of a `vocab.json`."""
+        try:
+            names = json.loads(path.read_text(encoding="utf-8"))
+            bonds = tuple(bond for bond in names["bond_types"] if bond != "NONE")
+            return Vocabulary(tuple(names["atom_types"]), bonds)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise InputError(f"{path}: no vocabulary with atom_types and bond_types ({error!r})") from None

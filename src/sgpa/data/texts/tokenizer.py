@@ -1,0 +1,129 @@
+"""Texts as token ids: a byte-level BPE tokenizer and padded rows."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from torch import Tensor
+
+from sgpa.core.errors import InputError, check_fields
+
+SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # ids 0 to 3
+PAD_NAMES = ("<pad>", "[PAD]", "<|pad|>", "<PAD>", "[pad]")
+BYTES = 256  # every text can be written with these, so nothing is unknown
+VOCABULARY = 30_000
+MAX_TOKENS = 512
+AT_ONCE = 1000  # texts encoded together; bounds memory
+
+
+def collapse(text: str) -> str:
+    """The text with every run of white space replaced by one blank."""
+    return " ".join(text.split())
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Tokenizer:
+    """A byte-level BPE tokenizer whose rows are `<s> ... </s>`.
+
+    Args:
+        texts: The texts to learn from; pass training texts only.
+        vocabulary: Largest number of tokens, 260 or more.
+
+    Returns:
+        A tokenizer with `<pad>`, `<unk>`, `<s>`, `</s>` as ids 0 to 3.
+
+    Example:
+        >>> train_tokenizer(["a cat and a cat"], vocabulary=270).encode("a cat").tokens[0]
+        '<s>'
+    """
+    least = len(SPECIAL) + BYTES
+    check_fields("tokenizer", [("vocabulary", vocabulary, vocabulary >= least, f"{least} or more")])
+    tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL[1]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator((collapse(text) for text in texts), trainer)
+    bos, eos = (tokenizer.token_to_id(name) for name in SPECIAL[2:])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", bos), ("</s>", eos)]
+    )
+    return tokenizer
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """A tokenizer.json of any kind; a padding token with a new last id is added where there is none."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path} does not exist, or is not a file; name a tokenizer.json")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the tokenizers package raises nothing more specific
+        raise InputError(f"{path} is not a tokenizer.json ({error}); save one with Tokenizer.save") from None
+    if _known_pad(tokenizer) is None:
+        tokenizer.add_special_tokens([SPECIAL[0]])
+    return tokenizer
+
+
+def pad_id(tokenizer: Tokenizer) -> int:
+    """The id of the padding token."""
+    known = _known_pad(tokenizer)
+    if known is None:
+        raise InputError(
+            f"the tokenizer has no padding token (looked for {', '.join(PAD_NAMES)}); "
+            "read it with load_tokenizer, which adds one"
+        )
+    return known
+
+
+def _known_pad(tokenizer: Tokenizer) -> int | None:
+    stated = (tokenizer.padding or {}).get("pad_id")
+    if stated is not None and tokenizer.id_to_token(stated) is not None:
+        return int(stated)
+    ids = (tokenizer.token_to_id(name) for name in PAD_NAMES)
+    return next((id for id in ids if id is not None), None)
+
+
+def encode(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int = MAX_TOKENS) -> tuple[Tensor, Tensor]:
+    """Texts as padded token ids.
+
+    Args:
+        tokenizer: Any tokenizer with a padding token; it is not changed.
+        texts: One or more texts.
+        max_tokens: Longer texts are cut. The marks `<s>` and `</s>` count and are kept.
+
+    Returns:
+        Ids [N, T] int64, padded with `pad_id`, and lengths [N].
+
+    Example:
+        >>> tokenizer = train_tokenizer(["a cat and a cat"], vocabulary=270)
+        >>> ids, lengths = encode(tokenizer, ["a cat", "a"])
+        >>> ids.shape[0], int(lengths.min())
+        (2, 3)
+    """
+    check_fields("encode", [("max_tokens", max_tokens, max_tokens >= 3, "3 or more")])
+    if not texts:
+        raise InputError("no text to encode")
+    fill = pad_id(tokenizer)
+    reader = Tokenizer.from_str(tokenizer.to_str())  # the caller's settings stay as they are
+    reader.no_padding()
+    reader.enable_truncation(max_tokens)
+    rows: list[Tensor] = []
+    for i in range(0, len(texts), AT_ONCE):
+        encoded = reader.encode_batch([collapse(text) for text in texts[i : i + AT_ONCE]])
+        rows += [torch.tensor(text.ids, dtype=torch.int32) for text in encoded]
+    lengths = torch.tensor([len(row) for row in rows])
+    if not lengths.all():
+        raise InputError(f"text {int(lengths.argmin()) + 1} has no token; drop it or fill it in")
+    return padded(torch.cat(rows), lengths, fill), lengths
+
+
+def padded(flat: Tensor, lengths: Tensor, fill: int) -> Tensor:
+    """Concatenated rows [sum of lengths] as one padded table [N, T] int64."""
+    table = torch.full((len(lengths), int(lengths.max())), fill)
+    table[torch.arange(table.shape[1]) < lengths.unsqueeze(1)] = flat.long()
+    return table

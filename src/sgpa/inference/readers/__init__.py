@@ -1,0 +1,55 @@
+"""Readers turn new files and texts into the inputs that a model was trained on.
+
+A reader is saved beside the model as a small `reader.json`, with a `tokenizer.json` where there is a
+tokenizer. It needs nothing of the training data.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sgpa.core.errors import CheckpointError
+from sgpa.core.files import read_json
+from sgpa.inference.readers.base import FILE, TOKENIZER, Reader, Rows
+from sgpa.inference.readers.images import ImageReader
+from sgpa.inference.readers.molecules import MoleculeReader
+from sgpa.inference.readers.texts import TextReader
+from sgpa.inference.readers.words import WordReader
+
+__all__ = [
+    "FILE",
+    "TOKENIZER",
+    "ImageReader",
+    "MoleculeReader",
+    "Reader",
+    "Rows",
+    "TextReader",
+    "WordReader",
+    "load",
+]
+
+KINDS: dict[str, Callable[[dict[str, Any], Path], Reader]] = {
+    kind.kind: kind.load for kind in (ImageReader, TextReader, WordReader, MoleculeReader)
+}
+
+
+def load(folder: Path) -> Reader:
+    """The reader that was saved in a folder.
+
+    Args:
+        folder: A folder with a `reader.json`.
+
+    Returns:
+        The reader.
+
+    Raises:
+        CheckpointError: The file is missing or does not describe a reader.
+
+    Example:
+        >>> rows = load(Path("runs/photos")).read([Path("new.jpg")])  # doctest: +SKIP
+    """
+    saved = read_json(folder / FILE)
+    try:
+        return KINDS[saved.pop("kind")](saved, folder)
+    except (KeyError, TypeError, AttributeError):
+        raise CheckpointError(f"{folder / FILE} does not describe a reader; finish the run again") from None

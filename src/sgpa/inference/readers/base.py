@@ -1,0 +1,57 @@
+"""The contract of a reader, and its file in a saved predictor."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from sgpa.core.errors import InputError
+from sgpa.core.files import check_file_name, write_json
+from sgpa.core.inputs import Inputs
+
+FILE, TOKENIZER = "reader.json", "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """New inputs, and a description of each: its file, its row there, its text."""
+
+    inputs: Inputs
+    about: list[dict[str, Any]]
+
+
+class Reader(Protocol):
+    """Reads one kind of input."""
+
+    kind: ClassVar[str]
+
+    def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
+        """Inputs of files and texts.
+
+        Args:
+            files: Files to read; what they may be depends on the reader.
+            texts: Inputs given directly.
+            column: The column of a table that holds the inputs.
+
+        Returns:
+            Inputs as in training, one row each.
+        """
+
+    def save(self, folder: Path) -> None:
+        """Write the files that `load` needs."""
+
+
+def save_settings(kind: str, settings: dict[str, Any], folder: Path) -> None:
+    """Write the reader's JSON file."""
+    write_json(folder / FILE, {"kind": kind, **settings})
+
+
+def existing(paths: Sequence[Path]) -> Sequence[Path]:
+    """The paths, if all of them are regular files or folders with printable names."""
+    for path in paths:
+        check_file_name(path)
+        if not path.exists():
+            raise InputError(f"{path} does not exist; check the path")
+        if not path.is_file() and not path.is_dir():
+            raise InputError(f"{path} is not a regular file; name a file or a folder")
+    return paths

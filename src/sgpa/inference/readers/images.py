@@ -1,0 +1,58 @@
+"""Image files and folders of images."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from sgpa.core.errors import InputError
+from sgpa.data.images.digits import normalise
+from sgpa.data.images.folder import files_below, read_images
+from sgpa.inference.readers.base import Rows, existing, save_settings
+
+GREY = (0.299, 0.587, 0.114)  # luminance of red, green and blue
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageReader:
+    """Images cut to centred squares of `size` pixels; `grey` ones are floats in [-1, 1].
+
+    Example:
+        >>> ImageReader(size=32).read([Path("photos")]).inputs.shape  # doctest: +SKIP
+        torch.Size([12, 3, 32, 32])
+    """
+
+    size: int = 32
+    grey: bool = False
+
+    kind: ClassVar[str] = "images"
+
+    def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
+        """Image files, and all images below folders."""
+        if texts or column is not None:
+            raise InputError("this model reads images; name image files or folders, not texts or columns")
+        images = [
+            file for path in existing(files) for file in (files_below(path) if path.is_dir() else [path])
+        ]
+        if not images:
+            named = ", ".join(map(str, files))
+            raise InputError(
+                f"no image in {named}" if files else "nothing to predict: name images or folders"
+            )
+        pixels = torch.from_numpy(read_images(images, self.size)).permute(0, 3, 1, 2)  # [N, 3, size, size]
+        if self.grey:
+            weights = torch.tensor(GREY).view(3, 1, 1)
+            pixels = normalise((pixels * weights).sum(1, keepdim=True).div(255))  # [N, 1, size, size]
+        return Rows(pixels.contiguous(), [{"file": str(file)} for file in images])
+
+    def save(self, folder: Path) -> None:
+        """Write `reader.json`."""
+        save_settings(self.kind, asdict(self), folder)
+
+    @staticmethod
+    def load(saved: dict[str, Any], folder: Path) -> "ImageReader":
+        """The reader of saved settings."""
+        del folder
+        return ImageReader(**saved)

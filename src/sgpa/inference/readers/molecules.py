@@ -1,0 +1,44 @@
+"""Molecules as SMILES."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sgpa.data.graphs.batch import identified
+from sgpa.data.graphs.molecules import SMILES_NAMES, read_each
+from sgpa.data.graphs.smiles import from_smiles
+from sgpa.data.graphs.vocabulary import BONDS, Vocabulary
+from sgpa.inference.readers.base import Rows, save_settings
+from sgpa.inference.readers.texts import column_names, read_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoleculeReader:
+    """SMILES as graphs with the atom and bond types of training; `column` is theirs in tables."""
+
+    atoms: tuple[str, ...]
+    bonds: tuple[str, ...] = BONDS
+    identifiers: str = "laplacian"
+    width: int = 16
+    column: str | None = None
+
+    kind: ClassVar[str] = "molecules"
+
+    def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
+        """One SMILES a line of .txt files, the SMILES column of tables, and SMILES given directly."""
+        about = read_rows(files, texts, column, column_names(self.column, SMILES_NAMES), "smiles")
+        vocabulary = Vocabulary(self.atoms, self.bonds)
+        named = ((f"{row['file'] or 'text'}, row {row['row']}", row["smiles"]) for row in about)
+        graphs = read_each(named, lambda smiles: from_smiles(smiles, vocabulary))
+        return Rows(identified(graphs, self.identifiers, self.width), about)
+
+    def save(self, folder: Path) -> None:
+        """Write `reader.json`."""
+        save_settings(self.kind, asdict(self), folder)
+
+    @staticmethod
+    def load(saved: dict[str, Any], folder: Path) -> "MoleculeReader":
+        """The reader of saved settings."""
+        del folder
+        return MoleculeReader(**saved | {name: tuple(saved[name]) for name in ("atoms", "bonds")})

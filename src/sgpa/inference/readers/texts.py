@@ -1,0 +1,92 @@
+"""Texts from .txt files, tables and the command line, as token ids."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tokenizers import Tokenizer
+
+from sgpa.core.errors import InputError
+from sgpa.core.files import write_text
+from sgpa.data.texts.tables import TEXT_COLUMNS, read_unlabelled
+from sgpa.data.texts.tokenizer import MAX_TOKENS, encode, load_tokenizer
+from sgpa.inference.readers.base import TOKENIZER, Rows, existing, save_settings
+
+TABLES = (".csv", ".tsv", ".tab", ".parquet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextReader:
+    """Texts as the ids of a tokenizer, at most `max_tokens` of them; `column` is theirs in tables."""
+
+    tokenizer: Tokenizer
+    max_tokens: int = MAX_TOKENS
+    column: str | None = None
+
+    kind: ClassVar[str] = "texts"
+
+    def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
+        """One text a line of .txt files, the text column of tables, and texts given directly."""
+        about = read_rows(files, texts, column, column_names(self.column, TEXT_COLUMNS), "text")
+        ids, _ = encode(self.tokenizer, [row["text"] for row in about], self.max_tokens)  # [N, T]
+        return Rows(ids, about)
+
+    def save(self, folder: Path) -> None:
+        """Write `reader.json` and `tokenizer.json`."""
+        write_text(folder / TOKENIZER, self.tokenizer.to_str())
+        save_settings(self.kind, {"max_tokens": self.max_tokens, "column": self.column}, folder)
+
+    @staticmethod
+    def load(saved: dict[str, Any], folder: Path) -> "TextReader":
+        """The reader of saved settings and the tokenizer's file."""
+        return TextReader(tokenizer=load_tokenizer(folder / TOKENIZER), **saved)
+
+
+def column_names(column: str | None, common: Sequence[str]) -> tuple[str, ...]:
+    """Column names to look for: first the one of training, then common ones."""
+    return tuple(common) if column is None else (column.strip().lower(), *common)
+
+
+def read_rows(
+    files: Sequence[Path], texts: Sequence[str], column: str | None, common: Sequence[str], what: str
+) -> list[dict[str, Any]]:
+    """Every text with its file and row, under the key `what`; texts given directly come first.
+
+    Args:
+        files: .txt files with one text a line, or tables.
+        texts: Texts given directly.
+        column: The column of the tables.
+        common: Column names to look for where `column` is None.
+        what: What a text is called in messages: "text" or "smiles".
+    """
+    rows: list[dict[str, Any]] = [{"file": None, "row": i, what: text} for i, text in enumerate(texts, 1)]
+    if not all(text.strip() for text in texts):
+        raise InputError(f"a {what} is empty; give one that is not")
+    for path in existing(files):
+        if path.suffix.lower() == ".txt":
+            lines = _lines(path)
+        elif path.suffix.lower() in TABLES:
+            lines = list(enumerate(read_unlabelled(path, column, common, what), 1))
+        else:
+            raise InputError(f"{path}: expected .txt with one {what} a line, or .csv, .tsv or .parquet")
+        rows += [{"file": str(path), "row": row, what: text} for row, text in lines]
+    if not rows:
+        raise InputError(f"nothing to predict: name files with one {what} a line, or with a column of them")
+    return rows
+
+
+def _lines(path: Path) -> list[tuple[int, str]]:
+    """The lines of a file that are not blank, with their numbers."""
+    if not path.is_file():
+        raise InputError(f"{path} is a folder; name a .txt file")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not UTF-8 text (byte {error.start} of it); save it again with that encoding"
+        ) from None
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise InputError(f"{path} is empty; write one input a line")
+    return lines

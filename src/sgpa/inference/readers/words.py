@@ -1,0 +1,49 @@
+"""Sentences as words, with the features of a language model."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sgpa.core.inputs import Words
+from sgpa.data.language_model.model import ElmoModel
+from sgpa.data.texts.cola import SPLIT, WordVocabulary
+from sgpa.data.texts.tables import TEXT_COLUMNS
+from sgpa.inference.readers.base import Rows, save_settings
+from sgpa.inference.readers.texts import read_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordReader:
+    """Sentences as word ids, with the features of a language model if there is one.
+
+    `tokens` is "raw" (split at white space, cased) or "tokenized" (punctuation separated, lower case).
+    `language_model` is the model's folder, which must stay where it is.
+    """
+
+    words: tuple[str, ...]
+    max_words: int
+    tokens: str = "raw"
+    language_model: str | None = None
+
+    kind: ClassVar[str] = "words"
+
+    def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
+        """One sentence a line of .txt files, the text column of tables, and sentences given directly."""
+        about = read_rows(files, texts, column, TEXT_COLUMNS, "text")
+        rows = [SPLIT[self.tokens](row["text"])[: self.max_words] for row in about]
+        ids, _ = WordVocabulary(self.words).encode(rows)  # [N, T]
+        if self.language_model is None:
+            return Rows(ids, about)
+        features = ElmoModel.load(self.language_model).features(rows).half()  # [N, T, L, F]
+        return Rows(Words(ids, features), about)
+
+    def save(self, folder: Path) -> None:
+        """Write `reader.json`."""
+        save_settings(self.kind, asdict(self), folder)
+
+    @staticmethod
+    def load(saved: dict[str, Any], folder: Path) -> "WordReader":
+        """The reader of saved settings."""
+        del folder
+        return WordReader(**saved | {"words": tuple(saved["words"])})
