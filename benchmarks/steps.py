@@ -17,7 +17,8 @@ from sgpa.methods import Method, Mle, Sgpa
 from sgpa.models import DotProductConfig, ModelConfig, PatchConfig, SgpaConfig
 from sgpa.training.optim import OptimConfig, adam
 from sgpa.training.steps.base import RunState, StepInfo, TrainingStep, random_state
-from sgpa.training.steps.captured import CapturedStep, EagerBody
+from sgpa.training.steps.body import EagerBody
+from sgpa.training.steps.captured import CapturedStep
 from sgpa.training.steps.compiled import CompiledBody
 from sgpa.training.steps.plain import LocalPass, PlainStep
 

@@ -1,6 +1,7 @@
 """Captured and compiled steps without a GPU: what would be recorded is run again at every step."""
 
-from sgpa.training.steps.captured import CapturedStep, EagerBody
+from sgpa.training.steps.body import EagerBody
+from sgpa.training.steps.captured import CapturedStep
 from sgpa.training.steps.compiled import CompiledBody
 
 

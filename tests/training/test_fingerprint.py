@@ -13,6 +13,7 @@ from sgpa.core.inputs import Graphs
 from sgpa.data import Dataset
 from sgpa.methods import Mle
 from sgpa.training.fingerprint import data_digest, without_defaults
+from sgpa.training.legacy_fingerprint import legacy_fingerprint
 from sgpa.training.optim import OptimConfig
 from support.training_runs import OPTIM, SGPA, Stop, stop_at, trainer
 
@@ -120,6 +121,22 @@ def test_a_field_that_is_renamed_later_keeps_finished_models(tmp_path, monkeypat
     renamed = core_config.RENAMED_FIELDS["Sgpa"] | {"draws": "samples"}
     monkeypatch.setitem(core_config.RENAMED_FIELDS, "Sgpa", renamed)
     assert again.finished() is not None
+
+
+def test_a_finished_model_of_version_0_1_is_recognised_by_its_hash(tmp_path):
+    once = {"optim": replace(OPTIM, epochs=1)}
+    trainer(tmp_path, **once).fit()
+    write_json(tmp_path / "finished.json", {"fingerprint": legacy_fingerprint(trainer(**once).fingerprint)})
+    assert trainer(tmp_path, **once).finished() is not None
+    with pytest.raises(CheckpointError, match=r"with other settings or data; choose another directory"):
+        trainer(tmp_path, seed=4, **once).finished()
+
+
+def test_version_0_1_could_not_have_trained_with_a_later_setting():
+    later = later_version(focal=0.0)
+    today = legacy_fingerprint(trainer(method=Mle()).fingerprint)
+    assert legacy_fingerprint(trainer(method=later()).fingerprint) == today
+    assert legacy_fingerprint(trainer(method=later(focal=2.0)).fingerprint) is None
 
 
 def test_notes_are_json(tmp_path):

@@ -1,5 +1,6 @@
 """`sgpa.fit`: tensors in, a trained predictor out."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,11 @@ import sgpa
 from sgpa.core.errors import CheckpointError, ConfigError, InputError
 from sgpa.core.types import Regression
 from sgpa.data import Dataset
+from sgpa.data.images.folder import image_folder
 from sgpa.methods import CATALOGUE, Mle, Sgpa
-from sgpa.models import DotProductConfig, KernelAttentionConfig, KernelConfig, SgpaConfig, Transformer
+from sgpa.models import DotProductConfig, KernelAttentionConfig, KernelConfig, SgpaConfig, Transformer, saving
 from sgpa.training.optim import OptimConfig
+from support.paths import ROOT
 
 CONFIG = sgpa.ModelConfig(
     embedding=sgpa.PatchConfig(image_size=4, channels=1, patch_size=2), depth=1, heads=2, width=8, outputs=2
@@ -38,6 +41,19 @@ def test_sgpa_is_trained_and_read_again(tmp_path):
     again = sgpa.fit(x, y, CONFIG, **FAST, directory=tmp_path, on_progress=lines.append)
     assert torch.equal(again.predict(x).probabilities, model.predict(x).probabilities)
     assert not lines
+
+
+def test_a_finished_run_of_version_0_1_is_read_not_trained(tmp_path):
+    """A user's run on photos: 15 % of the rows were kept for the test."""
+    folder = shutil.copytree(ROOT / "tests" / "fixtures" / "v0.1" / "user-run", tmp_path / "run")
+    photos = ROOT / "tests" / "fixtures" / "v0.1" / "photos"
+    config, weights = saving.load(folder / "sgpa" / "model")
+    pixels, labels, _ = image_folder(photos, 8)
+    rows = torch.randperm(40, generator=torch.Generator().manual_seed(0))[6:]
+    lines, options = [], {"epochs": 5, "batch_size": 10, "lr": 0.003, "directory": folder}
+    model = sgpa.fit(pixels[rows], labels[rows], config, **options, on_progress=lines.append)
+    assert not lines
+    assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
 
 
 def test_other_inputs_with_the_same_targets_are_refused(tmp_path):

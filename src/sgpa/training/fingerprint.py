@@ -73,15 +73,19 @@ class Fingerprint:
 
     def difference(self, note: Mapping[str, Any]) -> str:
         """How the stored settings differ, for an error message; empty where they were not stored."""
-        found = [
+        stored = _stored(note)
+        if not stored:
+            return ""
+        settings = [
             f"{path} is {_shown(old)} there, {_shown(new)} now"
-            for path, old, new in differences(_stored(note), self.settings)
+            for path, old, new in differences(stored, self.settings)
             if not path.startswith(("data", "init_from"))
         ]
-        if not found and (stored := _stored(note)):
-            parts = [p for p in ("train", "validation") if stored["data"][p] != self.settings["data"][p]]
-            found = [f"the {p} data differ" for p in parts] or ["init_from differs"]
-        return "; ".join(found[:SHOWN])
+        parts = [
+            part for part in ("train", "validation") if stored["data"][part] != self.settings["data"][part]
+        ]
+        changed = settings or [f"the {part} data differ" for part in parts] or ["init_from differs"]
+        return "; ".join(changed[:SHOWN])
 
 
 def without_defaults(value: Any) -> Any:

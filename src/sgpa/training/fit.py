@@ -1,19 +1,20 @@
 """Train a method on tensors with one call."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sgpa.core.errors import ConfigError, check_fields, nearest
+from sgpa.core.errors import ConfigError, check_fields
 from sgpa.core.inputs import Inputs
 from sgpa.core.types import Predictor
 from sgpa.data import Dataset
-from sgpa.methods import CATALOGUE, Calibration, Ensemble, Method, Mle, Sgpa
-from sgpa.models import DotProductConfig, KernelAttentionConfig, ModelConfig, SgpaConfig, Transformer
+from sgpa.methods import Calibration, Ensemble, Method, Sgpa
+from sgpa.models import ModelConfig, Transformer
+from sgpa.training.fit_method import point_method, resolve_method, sparse_attention
 from sgpa.training.optim import OptimConfig
 from sgpa.training.plan import Plan, Stage
 from sgpa.training.trainer import OnProgress, Trainer, silent
@@ -70,7 +71,7 @@ def fit(
         >>> model = sgpa.fit(images, labels, config, epochs=20, directory="runs/mine")  # doctest: +SKIP
         >>> model.predict(new_images).probabilities  # doctest: +SKIP
     """
-    chosen, config = _method(method, config)
+    chosen, config = resolve_method(method, config)
     two_stages = isinstance(chosen.trains, Sgpa)
     settings = _optim(optim, epochs, batch_size, lr, least=2 if two_stages else 1, validation=validation)
     train, held_out = _split(Dataset(inputs, targets), validation, seed)
@@ -132,62 +133,6 @@ def train_plan(
         ).fit()
     assert model is not None
     return model
-
-
-def point_method(attention: SgpaConfig) -> Mle:
-    """The point model with the kernel of a sparse GP."""
-    return Mle(attention=KernelAttentionConfig(kernel=attention.kernel, tied=attention.tied))
-
-
-def sparse_attention(config: ModelConfig) -> SgpaConfig:
-    """The sparse-GP attention of a config, or SGPA's defaults with its kernel."""
-    attention = config.attention
-    if isinstance(attention, KernelAttentionConfig):
-        return SgpaConfig(kernel=attention.kernel, tied=attention.tied)
-    if isinstance(attention, DotProductConfig):
-        raise ConfigError(
-            "fit: config.attention=DotProductConfig() (allowed: SgpaConfig, KernelAttentionConfig): "
-            "a Gaussian process needs a kernel"
-        )
-    return attention
-
-
-def _method(method: str | Method, config: ModelConfig) -> tuple[Method, ModelConfig]:
-    """The method with the config's attention, and the config that it builds."""
-    if isinstance(method, str):
-        if method not in CATALOGUE:
-            raise ConfigError(f"fit: unknown method {method!r}{nearest(method, CATALOGUE)}")
-        method, attention = _with_attention(CATALOGUE[method], config)
-        config = replace(config, attention=attention)
-    if config.likelihood != "categorical" and not method.regression:
-        raise ConfigError(
-            f"fit: method {method.id} predicts classes; config.likelihood={config.likelihood!r}"
-        )
-    built = method.build(config).config
-    for f in fields(config):
-        given, used = getattr(config, f.name), getattr(built, f.name)
-        default = f.default_factory() if f.default_factory is not MISSING else f.default
-        if given not in (default, used):
-            raise ConfigError(
-                f"fit: method {method.id} would ignore config.{f.name}={given!r}; it has {used!r}"
-            )
-    return method, config
-
-
-def _with_attention(method: Any, config: ModelConfig) -> tuple[Method, Any]:
-    """A method of the catalogue with the attention of a config, and that attention."""
-    if isinstance(method.trains, Sgpa):
-        attention: Any = sparse_attention(config)
-    elif isinstance(config.attention, SgpaConfig):
-        raise ConfigError(
-            f"fit: config.attention is a SgpaConfig (allowed with {method.id}: KernelAttentionConfig, "
-            "DotProductConfig): this method has no sparse GP"
-        )
-    else:
-        attention = config.attention
-    if hasattr(method, "base"):
-        return replace(method, base=replace(method.base, attention=attention)), attention
-    return replace(method, attention=attention), attention
 
 
 def _optim(

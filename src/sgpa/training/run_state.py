@@ -55,7 +55,8 @@ class RunFiles:
         """Restore the run from its checkpoint, if there is one."""
         if self.directory is None or not (path := self.directory / "checkpoint.safetensors").exists():
             return False
-        self.note, state.random = load_run(path, state.model, state.optimiser, self.fingerprint)
+        self.note, random = load_run(path, state.model, state.optimiser, self.fingerprint)
+        state.random = state.random | random  # a checkpoint of a machine without a GPU has no state for one
         return True
 
     def start(self, choices: Sequence[Choice]) -> None:

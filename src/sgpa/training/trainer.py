@@ -115,7 +115,7 @@ class _Run:
         for data in (self.train, self.validation):
             model.likelihood.check(data.targets, model.config.outputs)
         optimiser = adam(t.optim, model, dict(model.named_parameters()))
-        self.state = RunState(f"seed {t.seed}", model, optimiser, {})
+        self.state = RunState(f"seed {t.seed}", model, optimiser, random_state())
         self.files = RunFiles(t.directory, t.fingerprint)
         if not self.files.resume(self.state):
             if t.init_from is not None:

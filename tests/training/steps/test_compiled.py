@@ -266,7 +266,7 @@ def test_compiled_training_predicts_what_plain_training_predicts(monkeypatch, ca
     assert "slower way" not in caplog.text
     monkeypatch.setattr("sgpa.training.steps.choose.can_capture", lambda _: False)
     other = trainer(method=METHODS[name], optim=optim, **options).fit()
-    assert_same_predictions(model, other, blobs(30, 5).inputs.cuda(), atol=2e-2)
+    assert_same_predictions(model, other, blobs(30, 5).inputs.cuda(), atol=5e-2)
 
 
 @needs_gpu
@@ -279,4 +279,4 @@ def test_a_stopped_compiled_run_resumes(tmp_path, monkeypatch, method):
     with pytest.raises(Stop):
         trainer(tmp_path, method=method, on_progress=stop_at(2), **WHOLE).fit()
     resumed = trainer(tmp_path, method=method, **WHOLE).fit()
-    assert_same_predictions(resumed, whole, blobs(30, 5).inputs.cuda(), atol=2e-2)
+    assert_same_predictions(resumed, whole, blobs(30, 5).inputs.cuda(), atol=5e-2)

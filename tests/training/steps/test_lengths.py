@@ -9,7 +9,8 @@ from sgpa.core.inputs import Batch, Graphs, Words
 from sgpa.methods import Mle, Sgpa
 from sgpa.models import GraphConfig, ModelConfig, SgpaConfig, TokenConfig, WordsConfig
 from sgpa.training.optim import OptimConfig
-from sgpa.training.steps.captured import COLUMNS, shape_of
+from sgpa.training.steps.body import COLUMNS
+from sgpa.training.steps.captured import shape_of
 from sgpa.training.steps.compiled import one_width
 from support.compiled_runs import captured, compiled
 from support.training_runs import assert_same_step, make_steps, plain_step, run_state, step_info

@@ -5,140 +5,30 @@ recorded step gives the numbers of the plain one: learning rate and progress are
 random numbers continue from the run's own generator.
 
 `CapturedStep` decides when to record and when to replay. A `StepBody` is the work that is recorded
-(`EagerBody` here, `CompiledBody` in compiled.py), a `Recorder` is how (`CudaGraphs`).
+(`EagerBody` or `CompiledBody`), a `Recorder` is how it is recorded (`CudaGraphs`).
 """
 
 import logging
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from sgpa.core.errors import NumericalError, first_line
-from sgpa.core.inputs import Batch, Inputs, made_of, tensors_of
-from sgpa.core.noise import Draw, Generated, Playback, Recording, source
+from sgpa.core.inputs import Batch, made_of, tensors_of
+from sgpa.core.noise import Draw, Generated, Recording, source
 from sgpa.core.precision import unchecked
 from sgpa.gp.objective import Progress
 from sgpa.methods import Method
 from sgpa.training.optim import OptimConfig
-from sgpa.training.steps.base import RunState, StepInfo, StepResult, one_length, without_trace
+from sgpa.training.steps.base import RunState, StepInfo, StepResult, without_trace
+from sgpa.training.steps.body import StepBody
 from sgpa.training.steps.plain import LocalPass, eager_step
+from sgpa.training.steps.recording import CudaGraphs, Recorded, Recorder, Registers
 
-COLUMNS = 16  # the length of sequences is a multiple of it
 TOLERATED = 5  # steps of an epoch whose loss may fail to be finite
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Registers:
-    """Tensors at fixed addresses through which a recorded step reads and writes."""
-
-    lr: Tensor  # []
-    fraction: Tensor  # of the training that is done   []
-    skipped: Tensor  # steps that changed nothing       []
-    outcome: Tensor  # nll, kl_g, kl_a and the weights of the two KL parts   [5]
-
-    @staticmethod
-    def on(device: torch.device) -> "Registers":
-        """All zero."""
-        lr, fraction, skipped = (torch.zeros((), device=device) for _ in range(3))
-        return Registers(lr, fraction, skipped, torch.zeros(5, device=device))
-
-
-class StepBody(Protocol):
-    """The work of a recorded step, and for which batches it is recorded."""
-
-    warm_up: int  # plain steps of a shape before it is recorded: libraries choose their algorithms there
-    most: int  # recordings
-
-    def attach(self) -> None:
-        """Prepare model and optimiser, once, before the first step."""
-        ...
-
-    def detach(self) -> None:
-        """Give the model and the optimiser tensors of their own again."""
-        ...
-
-    def fit(self, inputs: Inputs) -> Inputs:
-        """Inputs of one of few shapes."""
-        ...
-
-    def wants(self, rows: int, dataset_size: int) -> bool:
-        """Whether batches of so many rows are worth recording."""
-        ...
-
-    def precision(self) -> AbstractContextManager[None]:
-        """The block in which the step is recorded."""
-        ...
-
-    def prepare(self, batch: Batch, numbers: list[Tensor], dataset_size: int, registers: Registers) -> None:
-        """What has to be done before the recording."""
-        ...
-
-    def run(self, batch: Batch, numbers: list[Tensor], dataset_size: int, registers: Registers) -> None:
-        """Pass, gradient and update, without any control flow that depends on values."""
-        ...
-
-    def update(self) -> None:
-        """One step of the optimiser, for batches that are not recorded."""
-        ...
-
-
-class Recorder(Protocol):
-    """How work is recorded."""
-
-    def check(self, rehearsal: Callable[[], object]) -> None:
-        """Raise `RuntimeError` or `TypeError` if the work waits for a value."""
-        ...
-
-    def record(self, work: Callable[[], None], generator: torch.Generator) -> Callable[[], None]:
-        """A function that repeats the work; `RuntimeError` where it cannot be recorded."""
-        ...
-
-
-class CudaGraphs:
-    """Records work as CUDA graphs. They never run at the same time, so they share their memory."""
-
-    def __init__(self) -> None:
-        self.pool: Any = None
-
-    def check(self, rehearsal: Callable[[], object]) -> None:
-        """Run the rehearsal with every synchronisation of the processor with the GPU an error."""
-        mode = torch.cuda.get_sync_debug_mode()
-        torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            rehearsal()
-        finally:
-            torch.cuda.set_sync_debug_mode(mode)
-
-    def record(self, work: Callable[[], None], generator: torch.Generator) -> Callable[[], None]:
-        """The replay of a graph that draws from the generator."""
-        graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(generator)
-        with torch.cuda.graph(graph, pool=self.pool):
-            work()
-        self.pool = self.pool or graph.pool()
-        return graph.replay
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """The recorded step for batches of one shape."""
-
-    batch: Batch  # at fixed addresses
-    replay: Callable[[], None]
-
-    def load(self, batch: Batch) -> None:
-        """Put a batch where the recording reads it."""
-        for into, tensor in zip(tensors_of(self.batch.inputs), tensors_of(batch.inputs), strict=True):
-            into.copy_(tensor)
-        self.batch.targets.copy_(batch.targets)
 
 
 class CapturedStep:
@@ -263,79 +153,6 @@ class CapturedStep:
         with without_trace(model), torch.no_grad(), source(recording), unchecked():
             self.method.loss(model, batch, progress)
         return recording.draws
-
-
-class EagerBody:
-    """The operations of a plain step, as they are.
-
-    Sequences of several lengths are padded to a multiple of `COLUMNS`, so that few shapes occur.
-    """
-
-    warm_up = 3
-    most = 32
-
-    def __init__(
-        self,
-        state: RunState,
-        method: Method,
-        optim: OptimConfig,
-        update: Callable[[], object] | None = None,  # by default torch's Adam
-    ) -> None:
-        self.state, self.method, self.optim = state, method, optim
-        self._update = update or state.optimiser.step
-
-    def attach(self) -> None:
-        """Let Adam read its learning rate from a tensor."""
-        for group in self.state.optimiser.param_groups:
-            group["capturable"] = True
-
-    def detach(self) -> None:
-        """The model's tensors are its own already."""
-
-    def fit(self, inputs: Inputs) -> Inputs:
-        """Inputs padded to a multiple of `COLUMNS`."""
-        model = self.state.model
-        return inputs if one_length(model.config) else model.trimmed(inputs, COLUMNS)
-
-    def wants(self, rows: int, dataset_size: int) -> bool:
-        """Batches of any size are recorded."""
-        del rows, dataset_size
-        return True
-
-    def precision(self) -> AbstractContextManager[None]:
-        """That of the plain step."""
-        return nullcontext()
-
-    def prepare(self, batch: Batch, numbers: list[Tensor], dataset_size: int, registers: Registers) -> None:
-        """Nothing."""
-
-    def run(self, batch: Batch, numbers: list[Tensor], dataset_size: int, registers: Registers) -> None:
-        """Pass, gradient and update; the update must change nothing where `optimiser.found_inf` is 1."""
-        model, optimiser = self.state.model, self.state.optimiser
-        optimiser.zero_grad(set_to_none=True)
-        with source(Playback(numbers)), unchecked():
-            loss = self.method.loss(model, batch, Progress(registers.fraction, dataset_size))
-        total = loss.total
-        total.backward()
-        gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        norm = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()  # []
-        bad = (~torch.isfinite(total.detach() + norm)).float()
-        if self.optim.clip is not None:
-            scale = (self.optim.clip / (norm + 1e-6)).clamp_max(1.0)  # []
-            for g in gradients:
-                g.mul_(scale)
-        for group in optimiser.param_groups:
-            group["lr"] = registers.lr
-        optimiser.found_inf = bad  # type: ignore[attr-defined]
-        self.update()
-        registers.skipped.add_(bad)
-        registers.outcome[:3].copy_(torch.stack([loss.nll, loss.kl_g, loss.kl_a]).detach())
-        for into, weight in zip(registers.outcome[3:], (loss.weight_g, loss.weight_a), strict=True):
-            into.copy_(weight) if isinstance(weight, Tensor) else into.fill_(weight)
-
-    def update(self) -> None:
-        """Torch's Adam, or what was given instead."""
-        self._update()
 
 
 def shape_of(batch: Batch) -> tuple[int, ...]:

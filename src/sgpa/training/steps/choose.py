@@ -10,7 +10,8 @@ from sgpa.models import Transformer
 from sgpa.training import process_group
 from sgpa.training.optim import OptimConfig
 from sgpa.training.steps.base import RunState, TrainingStep
-from sgpa.training.steps.captured import CapturedStep, EagerBody, can_capture
+from sgpa.training.steps.body import EagerBody
+from sgpa.training.steps.captured import CapturedStep, can_capture
 from sgpa.training.steps.compiled import CompiledBody, can_compile
 from sgpa.training.steps.distributed import SharedPass
 from sgpa.training.steps.plain import LocalPass, PlainStep

@@ -25,7 +25,9 @@ from sgpa.models import ModelConfig, TokenConfig
 from sgpa.models.spectral import SpectralLinear
 from sgpa.training.optim import OptimConfig, decayed
 from sgpa.training.steps.base import LossModule, RunState
-from sgpa.training.steps.captured import EagerBody, Registers, can_capture
+from sgpa.training.steps.body import EagerBody
+from sgpa.training.steps.captured import can_capture
+from sgpa.training.steps.recording import Registers
 
 LONG = 10_000  # steps from which on compiling pays
 ALIGNED = 64  # numbers: every parameter begins at a multiple of them

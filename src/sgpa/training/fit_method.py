@@ -1,0 +1,64 @@
+"""The method that `fit` trains: a method of the catalogue with the attention of a model's config."""
+
+from dataclasses import MISSING, fields, replace
+from typing import Any
+
+from sgpa.core.errors import ConfigError, nearest
+from sgpa.methods import CATALOGUE, Method, Mle, Sgpa
+from sgpa.models import DotProductConfig, KernelAttentionConfig, ModelConfig, SgpaConfig
+
+
+def point_method(attention: SgpaConfig) -> Mle:
+    """The point model with the kernel of a sparse GP."""
+    return Mle(attention=KernelAttentionConfig(kernel=attention.kernel, tied=attention.tied))
+
+
+def sparse_attention(config: ModelConfig) -> SgpaConfig:
+    """The sparse-GP attention of a config, or SGPA's defaults with its kernel."""
+    attention = config.attention
+    if isinstance(attention, KernelAttentionConfig):
+        return SgpaConfig(kernel=attention.kernel, tied=attention.tied)
+    if isinstance(attention, DotProductConfig):
+        raise ConfigError(
+            "fit: config.attention=DotProductConfig() (allowed: SgpaConfig, KernelAttentionConfig): "
+            "a Gaussian process needs a kernel"
+        )
+    return attention
+
+
+def resolve_method(method: str | Method, config: ModelConfig) -> tuple[Method, ModelConfig]:
+    """The method with the config's attention, and the config with the method's; refuses what is ignored."""
+    if isinstance(method, str):
+        if method not in CATALOGUE:
+            raise ConfigError(f"fit: unknown method {method!r}{nearest(method, CATALOGUE)}")
+        method, attention = _with_attention(CATALOGUE[method], config)
+        config = replace(config, attention=attention)
+    if config.likelihood != "categorical" and not method.regression:
+        raise ConfigError(
+            f"fit: method {method.id} predicts classes; config.likelihood={config.likelihood!r}"
+        )
+    built = method.build(config).config
+    for f in fields(config):
+        given, used = getattr(config, f.name), getattr(built, f.name)
+        default = f.default_factory() if f.default_factory is not MISSING else f.default
+        if given not in (default, used):
+            raise ConfigError(
+                f"fit: method {method.id} would ignore config.{f.name}={given!r}; it has {used!r}"
+            )
+    return method, config
+
+
+def _with_attention(method: Any, config: ModelConfig) -> tuple[Method, Any]:
+    """A method of the catalogue with the attention of a config, and that attention."""
+    if isinstance(method.trains, Sgpa):
+        attention: Any = sparse_attention(config)
+    elif isinstance(config.attention, SgpaConfig):
+        raise ConfigError(
+            f"fit: config.attention is a SgpaConfig (allowed with {method.id}: KernelAttentionConfig, "
+            "DotProductConfig): this method has no sparse GP"
+        )
+    else:
+        attention = config.attention
+    if hasattr(method, "base"):
+        return replace(method, base=replace(method.base, attention=attention)), attention
+    return replace(method, attention=attention), attention
