@@ -9,15 +9,16 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from sgpa.core.errors import InputError
 from sgpa.core.types import Classification, Regression
 from sgpa.data import Dataset
-from sgpa.evaluation.evaluate import Outside, Subject, detection, evaluate
+from sgpa.evaluation.evaluate import classification_metrics, detection, evaluate
+from sgpa.evaluation.results import OodSet, Subject
 from sgpa.gp.likelihoods import LaplaceLikelihood
-from sgpa.report.average_ranks import average_ranks
+from sgpa.report.ranking import average_ranks
 
 SUBJECT = Subject("made-up", "kernel", "sgpa", 0)
 
 
 class Fixed:
-    """Predicts what the inputs say: logits, or samples of values."""
+    """Inputs are logits, or means and deviations of values."""
 
     def __init__(self, regression=False):
         self.regression = regression
@@ -30,13 +31,16 @@ class Fixed:
         return Classification(p, torch.special.entr(p).sum(-1))
 
 
-def test_classifiers_get_every_metric_and_regressors_theirs():
+def test_metrics_and_curves_of_classification_and_regression():
     logits, labels = torch.randn(50, 3), torch.randint(0, 3, (50,))
     data = Dataset(logits, labels)
     shifts = {"made-up-c:1": lambda: Dataset(0.5 * logits, labels)}
-    results = evaluate(Fixed(), SUBJECT, data, shifts=shifts, outside={"flat": Outside(0.1 * logits)})
+    results = evaluate(Fixed(), SUBJECT, data, shifts=shifts, ood={"flat": OodSet(0.1 * logits)})
     clean = {r["metric"]: r["value"] for r in results.records if r["evaluation"] == "in-distribution"}
-    assert set(clean) == {"accuracy", "nll", "ece", "mce", "mce_all_classes", "brier", "aurc"}
+    assert set(clean) == {
+        *("accuracy", "nll", "ece", "mce", "mce_all_classes", "brier", "aurc"),
+        *("error_auroc", "error_fpr_at_95_tpr"),
+    }
     assert clean["nll"] == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item(), abs=1e-6)
     found = {r["metric"]: r["value"] for r in results.records if r["evaluation"] == "ood-detection"}
     assert found["auroc"] > 0.9
@@ -48,13 +52,13 @@ def test_classifiers_get_every_metric_and_regressors_theirs():
     assert {r["metric"] for r in numbers.records} == {"mae", "rmse", "nll"}
 
 
-def test_two_classes_get_a_matthews_correlation():
+def test_two_classes_have_a_matthews_correlation():
     data = Dataset(torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1]))
     found = {r["metric"]: r["value"] for r in evaluate(Fixed(), SUBJECT, data).records}
     assert found["mcc"] == 100
 
 
-def test_detection_is_reweighted_to_the_size_the_sample_stands_for():
+def test_detection_is_reweighted_to_the_reference_size():
     inside, outside = Fixed().predict(torch.randn(40, 4)), Fixed().predict(0.5 * torch.randn(20, 4))
     values = detection(inside, outside, reference_size=60)
     scores = torch.cat([inside.score, outside.score]).numpy()
@@ -66,12 +70,12 @@ def test_detection_is_reweighted_to_the_size_the_sample_stands_for():
     assert values["aupr"] == pytest.approx(average_precision_score(labels, scores))
 
 
-def test_unfamiliar_values_are_told_by_their_variance():
+def test_regression_detects_ood_inputs_by_variance():
     calm, wild = torch.tensor([[0.0, 0.1], [1.0, 0.2]]), torch.tensor([[0.0, 2.0], [1.0, 3.0]])
     assert detection(Fixed(True).predict(calm), Fixed(True).predict(wild))["auroc"] == 1.0
 
 
-def test_the_papers_average_ranks_come_out_of_its_own_tables():
+def test_average_ranks_reproduce_those_of_the_paper():
     text = files("sgpa.report").joinpath("paper_results.csv").read_text(encoding="utf-8")
     rows = [row | {"value": row["mean"]} for row in csv.DictReader(text.splitlines())]
     checked = 0
@@ -93,6 +97,22 @@ def test_the_papers_average_ranks_come_out_of_its_own_tables():
     assert checked == 32
 
 
+def test_error_detection_is_auroc_of_wrong_answers():
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(4), 200)
+    y, entropy = rng.integers(4, size=200), -(p * np.log(p)).sum(1)
+    found = classification_metrics(p, y, entropy)
+    assert found["error_auroc"] == pytest.approx(roc_auc_score(p.argmax(1) != y, entropy))
+    assert 0 < found["error_fpr_at_95_tpr"] <= 1
+    assert found["mce_20"] <= found["mce"]
+
+
+def test_metrics_that_do_not_exist_are_left_out():
+    p = np.array([[0.9, 0.1], [0.2, 0.8]])
+    found = classification_metrics(p, np.array([0, 1]), np.array([0.1, 0.2]))
+    assert {"error_auroc", "error_fpr_at_95_tpr", "mce_20"}.isdisjoint(found)  # no wrong answer, sparse bins
+
+
 def test_ranks_need_every_task_of_every_method():
     row = {"dataset": "a", "shift": "b", "metric": "auroc", "method": "mle", "value": 0.5}
     with pytest.raises(InputError, match=r"has no auroc for \("):
@@ -101,7 +121,7 @@ def test_ranks_need_every_task_of_every_method():
         average_ranks([row], "aupr")
 
 
-def test_targets_of_any_unit_give_the_same_fit():
+def test_the_laplace_likelihood_does_not_depend_on_the_unit_of_targets():
     y = torch.randn(100)
     small, large = LaplaceLikelihood(), LaplaceLikelihood()
     small.initialise(y)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from sgpa.core.errors import InputError
 from sgpa.evaluation import metrics as m
 
-CLASSIFICATION = [m.accuracy, m.matthews, m.nll, m.brier, m.ece, m.mce, m.ece_all_classes, m.adaptive_ece]
-CLASSIFICATION += [m.mce_all_classes]
+CLASSIFICATION = [m.accuracy, m.matthews, m.nll, m.brier, m.ece, m.mce, m.mce_all_classes]
 
 sets = st.tuples(st.integers(1, 80), st.integers(2, 7), st.integers(0, 2**32 - 1))
 
@@ -85,24 +84,36 @@ def test_scores_by_hand() -> None:
     assert m.matthews([[0.9, 0.1]] * 3, y) == 0.0  # one class predicted: undefined, reported as 0
 
 
-def test_certain_mistakes_stay_finite() -> None:
+def test_nll_of_a_certain_mistake_is_finite() -> None:
     assert m.nll([[1.0, 0.0]], [1]) == pytest.approx(-np.log(np.finfo(np.float32).tiny))
-    assert m.ece([[1.0, 0.0]], [1]) == m.mce([[1.0, 0.0]], [1]) == m.adaptive_ece([[1.0, 0.0]], [1]) == 1.0
+    assert m.ece([[1.0, 0.0]], [1]) == m.mce([[1.0, 0.0]], [1]) == 1.0
 
 
-def test_all_class_ece_by_hand() -> None:
-    p, y = [[1.0, 0.0], [0.6, 0.4]], [1, 0]
+def test_all_class_mce_by_hand() -> None:
     # pairs: (1, 0), (0, 1), (.6, 1), (.4, 0), each alone in its bin
-    assert m.ece_all_classes(p, y, bins=5) == pytest.approx((1 + 1 + 0.4 + 0.4) / 4)
-    assert m.mce_all_classes(p, y, bins=5) == pytest.approx(1.0)
+    assert m.mce_all_classes([[1.0, 0.0], [0.6, 0.4]], [1, 0], bins=5) == pytest.approx(1.0)
     assert m.mce_all_classes([[0.9, 0.1], [0.7, 0.3]], [0, 0], bins=5) == pytest.approx(0.3)  # (.1, 0): .1
-    assert m.ece_all_classes(p, y, bins=5, drop_certain=True) == pytest.approx((1 + 0.4 + 0.4) / 3)
 
 
-def test_adaptive_ece_by_hand() -> None:
-    p = [[0.6, 0.4], [0.7, 0.3], [0.8, 0.2], [0.9, 0.1]]
-    assert m.adaptive_ece(p, [0, 1, 0, 0], bins=2) == pytest.approx((abs(1 - 1.3) + abs(2 - 1.7)) / 4)
-    assert m.adaptive_ece(p, [0, 1, 0, 0], bins=1) == pytest.approx(0.0)
+def test_mce_20_ignores_bins_of_fewer_than_20_answers() -> None:
+    p = [[0.9, 0.1]] * 20 + [[0.6, 0.4]] * 19
+    y = [0] * 16 + [1] * 4 + [1] * 19
+    assert m.mce(p, y) == pytest.approx(0.6)
+    assert m.mce_20(p, y) == pytest.approx(0.1)
+    assert m.mce_20([*p, [0.6, 0.4]], [*y, 1]) == pytest.approx(0.6)
+    assert np.isnan(m.mce_20(p[-19:], y[-19:]))
+
+
+def test_half_precision_probabilities_are_accepted() -> None:
+    p, y = draw(500, 40, 0)
+    for dtype, nll_error in ((torch.float16, 1e-3), (torch.bfloat16, 1e-2)):
+        low = torch.tensor(p).to(dtype)
+        assert m.nll(low, y) == pytest.approx(m.nll(p, y), abs=nll_error)
+        assert m.accuracy(low, y) == pytest.approx(m.accuracy(p, y), abs=0.02)
+    zero = torch.tensor([[1.0, 0.0]], dtype=torch.float16)
+    assert m.nll(zero, [1]) == pytest.approx(24 * np.log(2))  # not 87 nats
+    assert m.nll(zero.numpy(), [1]) == pytest.approx(24 * np.log(2))
+    assert m.nll(zero.bfloat16(), [1]) == pytest.approx(-np.log(np.finfo(np.float32).tiny))
 
 
 def test_weights_equal_repetition() -> None:
@@ -163,7 +174,7 @@ def test_names_of_classes_do_not_matter(shape: tuple[int, int, int]) -> None:
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(1, 40), st.integers(0, 2**32 - 1))
-def test_rising_maps_of_the_score_do_not_matter(n: int, seed: int) -> None:
+def test_monotone_maps_of_the_score_do_not_matter(n: int, seed: int) -> None:
     s, out = scores(n, seed)
     for metric in (m.auroc, m.aupr, m.fpr_at_95_tpr):
         assert metric(np.exp(s), out) == pytest.approx(metric(s, out))
@@ -176,7 +187,7 @@ def test_one_bin_and_gap_bound() -> None:
     assert m.ece(p, y) <= m.mce(p, y)
 
 
-def test_tensors_of_any_precision_are_taken() -> None:
+def test_tensors_of_any_precision_are_accepted() -> None:
     p, y = draw(50, 4, 0)
     tensor = torch.tensor(p, dtype=torch.float32, requires_grad=True)
     for metric in CLASSIFICATION:
@@ -195,12 +206,13 @@ GOOD = [[0.5, 0.5], [0.1, 0.9]]
         (lambda: m.nll(GOOD, [0, -1]), "labels must be whole numbers"),
         (lambda: m.nll(GOOD, [0, 0.5]), "labels must be whole numbers"),
         (lambda: m.nll([[1.0, 2.0]], [0]), "sum to 1"),
-        (lambda: m.nll([[1.5, -0.5]], [0]), "at least 0"),
+        (lambda: m.nll([[1.5, -0.5]], [0]), "row 0 has sum 1 and minimum -0.5; all must be at least 0"),
+        (lambda: m.nll([[0.5, 0.5], [0.5, 0.6]], [0, 0]), "row 1 has sum 1.1"),
+        (lambda: m.nll(torch.tensor([[0.5, 0.6]]).bfloat16(), [0]), "row 0 has sum 1.1"),
         (lambda: m.nll([0.5, 0.5], [0, 1]), "2 axes"),
         (lambda: m.nll(np.zeros((0, 2)), []), "empty"),
         (lambda: m.nll([[np.nan, 0.5]], [0]), "NaN"),
         (lambda: m.ece(GOOD, [0, 1], 0), "bins=0"),
-        (lambda: m.adaptive_ece(GOOD, [0, 1], 0), "bins=0"),
         (lambda: m.auroc([0.1, 0.2], [1, 1]), "only one was given"),
         (lambda: m.aupr([0.1, 0.2], [0, 1], [1, 0]), "positive weight"),
         (lambda: m.auroc([0.1, 0.2], [0, 2]), "only 0"),
@@ -211,7 +223,7 @@ GOOD = [[0.5, 0.5], [0.1, 0.9]]
         (lambda: m.laplace_mixture_nll([[0.1]], 1.0, [0.0, 1.0]), "samples"),
     ],
 )
-def test_bad_input_is_one_clear_line(call: Callable[[], float], words: str) -> None:
+def test_bad_input_gives_a_one_line_error(call: Callable[[], float], words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         call()
     assert "\n" not in str(caught.value)

@@ -6,16 +6,16 @@ from sgpa.core.errors import InputError
 from sgpa.core.types import Classification
 from sgpa.data import corruptions
 from sgpa.data.corruptions import on_disk
-from sgpa.evaluation.evaluate import Results, Subject, at_once
+from sgpa.evaluation.results import Results, Subject, no_cache
 from sgpa.evaluation.robustness import evaluate_corruptions
-from sgpa.experiments.runner.result_cache import ResultCache
+from sgpa.experiments.runner.result_cache import FileCache
 
 SUBJECT = Subject("cifar10", "kernel", "mle", 0)
 TYPES = ("gaussian_noise", "contrast")
 
 
 class Brightness:
-    """Says class 1 for bright images."""
+    """Predicts class 1 for bright images."""
 
     def predict(self, images):
         p = images.float().mean((1, 2, 3)).div(255)
@@ -29,9 +29,9 @@ def data(n=12):
     return (noise + 150 * labels.view(-1, 1, 1, 1)).to(torch.uint8), labels
 
 
-def test_the_mean_over_types_stands_beside_every_type():
+def test_every_type_and_the_mean_over_types_are_recorded():
     images, labels = data()
-    told = []
+    calls = []
     found = evaluate_corruptions(
         Brightness(),
         SUBJECT,
@@ -39,7 +39,7 @@ def test_the_mean_over_types_stands_beside_every_type():
         labels,
         types=TYPES,
         severities=(1, 5),
-        tell=lambda *line: told.append(line),
+        on_progress=lambda *call: calls.append(call),
     )
     shifts = {r["shift"] for r in found.records}
     assert shifts == {
@@ -48,10 +48,10 @@ def test_the_mean_over_types_stands_beside_every_type():
     nll = {r["shift"]: r["value"] for r in found.records if r["metric"] == "nll"}
     single = [nll[f"cifar10-c-regenerated/{name}:5"] for name in TYPES]
     assert nll["cifar10-c-regenerated:5"] == pytest.approx(np.mean(single))
-    assert told[-1] == ("done", 4, 4)
+    assert calls[-1] == ("done", 4, 4)
 
 
-def test_ready_made_files_are_used_when_there_are_any(tmp_path):
+def test_published_files_are_used_where_they_exist(tmp_path):
     images, labels = data(4)
     stacked = np.concatenate([images.permute(0, 2, 3, 1).numpy()] * 5)
     (tmp_path / "data" / "CIFAR-10-C").mkdir(parents=True)
@@ -68,7 +68,7 @@ def test_ready_made_files_are_used_when_there_are_any(tmp_path):
         evaluate_corruptions(Brightness(), SUBJECT, images, labels, types=("fog",), ready_made=published)
 
 
-def test_sets_made_once_give_the_same_numbers(tmp_path):
+def test_saved_corruptions_give_the_same_numbers(tmp_path):
     images, labels = data(6)
     told = []
     folder = on_disk.write(
@@ -90,7 +90,7 @@ def test_sets_made_once_give_the_same_numbers(tmp_path):
     assert not list(folder.glob(".*.tmp"))
 
 
-def test_sets_of_other_images_are_not_used(tmp_path):
+def test_corruptions_of_other_images_are_not_used(tmp_path):
     images, _ = data(4)
     folder = on_disk.write("cifar10", images, tmp_path, types=TYPES)
     assert on_disk.find("cifar10", 255 - images, tmp_path) is None
@@ -99,43 +99,43 @@ def test_sets_of_other_images_are_not_used(tmp_path):
     assert on_disk.find("cifar10", images, tmp_path) is None
     assert sorted(path.name for path in folder.glob("*.npy")) == [
         "gaussian_noise.npy"
-    ]  # the old ones are gone
+    ]  # those of other images are deleted
     (folder / "made.json").write_text("{")
     assert on_disk.find("cifar10", 255 - images, tmp_path) is None
 
 
-def test_all_fifteen_are_the_default():
+def test_fifteen_types_are_the_default():
     assert len(corruptions.NAMES) == 15
 
 
-def test_a_test_that_was_stopped_goes_on_where_it_was(tmp_path):
+def test_an_interrupted_evaluation_resumes(tmp_path):
     images, labels = data()
-    asked = []
+    calls = []
 
-    class Mortal(Brightness):
+    class Interrupted(Brightness):
         def predict(self, images):
-            asked.append(len(images))
-            if len(asked) == 4:
+            calls.append(len(images))
+            if len(calls) == 4:
                 raise KeyboardInterrupt
             return super().predict(images)
 
-    def test_with(predictor, keep):
-        return evaluate_corruptions(predictor, SUBJECT, images, labels, types=TYPES, keep=keep)
+    def evaluate_with(predictor, cache):
+        return evaluate_corruptions(predictor, SUBJECT, images, labels, types=TYPES, cache=cache)
 
     file, about = tmp_path / "cell" / "tested.jsonl", {"evaluation": {"rows": None}, "data": "abc"}
     with pytest.raises(KeyboardInterrupt):
-        test_with(Mortal(), ResultCache(file, about))
+        evaluate_with(Interrupted(), FileCache(file, about))
     file.write_text(file.read_text() + '{"part": "cut sho')
-    found = test_with(Mortal(), ResultCache(file, about))
-    assert len(asked) == 4 + 7  # ten sets, three of which were done
-    assert found == test_with(Brightness(), at_once)
+    found = evaluate_with(Interrupted(), FileCache(file, about))
+    assert len(calls) == 4 + 7  # ten sets, three of which were done
+    assert found == evaluate_with(Brightness(), no_cache)
 
-    test_with(Mortal(), ResultCache(file, about | {"data": "of another kind"}))
-    assert len(asked) == 4 + 7 + 10
-    assert ResultCache(file, about).parts == {}
+    evaluate_with(Interrupted(), FileCache(file, about | {"data": "of another kind"}))
+    assert len(calls) == 4 + 7 + 10
+    assert FileCache(file, about).parts == {}
 
 
-def test_parts_are_kept_to_the_last_digit(tmp_path):
+def test_cached_results_are_exact(tmp_path):
     file = tmp_path / "tested.jsonl"
     exact = Results([{"metric": "nll", "value": 0.1 + 0.2}], [{"kind": "reliability", "data": [1 / 3, None]}])
-    assert ResultCache(file, {})("a", lambda: exact) == ResultCache(file, {})("a", Results) == exact
+    assert FileCache(file, {})("a", lambda: exact) == FileCache(file, {})("a", Results) == exact

@@ -6,7 +6,7 @@ import torch
 import sgpa
 from sgpa.core.errors import ConfigError, InputError, NumericalError
 from sgpa.inference.serve import serve, worth_serving
-from sgpa.methods import McDropout, Mfvi, Mle, SampledPredictor, Sgpa, with_samples
+from sgpa.methods import McDropout, Mfvi, Mle, SampledPredictor, Sgpa
 from sgpa.models import DotProductConfig, ModelConfig, SgpaConfig, TokenConfig
 from support.training_runs import CONFIG
 from support.training_runs import METHODS as TOGETHER
@@ -110,7 +110,7 @@ def test_more_samples():
     fast, x = serve(own, rows=4), images(8)
     assert fast.samples == 17
     assert_same(fast.predict(x), own.predict(x, batch_size=4), "cpu")
-    assert serve(with_samples(predictor("dropout"), 5), rows=4).samples == 5
+    assert serve(predictor("dropout").with_samples(5), rows=4).samples == 5
 
 
 def test_one_line_says_that_there_is_no_gpu(caplog):

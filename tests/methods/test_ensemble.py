@@ -12,7 +12,8 @@ from sgpa.core.errors import ConfigError, InputError
 from sgpa.core.types import Classification, Regression
 from sgpa.data import Dataset
 from sgpa.evaluation import metrics
-from sgpa.evaluation.evaluate import Subject, evaluate
+from sgpa.evaluation.evaluate import evaluate
+from sgpa.evaluation.results import Subject
 from sgpa.methods import Calibration, Mle, Sgpa
 from sgpa.methods.ensemble import Ensemble, EnsemblePredictor, deep_ensemble, sgpa_ensemble
 from sgpa.methods.sngp import Sngp
@@ -29,7 +30,7 @@ VALUES = replace(CONFIG, outputs=1, likelihood="laplace")
 
 
 class Fixed:
-    """Predicts the same whatever it sees."""
+    """Returns the same prediction for any input."""
 
     def __init__(self, prediction):
         self.prediction = prediction
@@ -87,7 +88,7 @@ def test_disagreement_within_and_between_members_adds_up():
     assert torch.allclose(same.mutual_information, members[0].mutual_information, atol=1e-6)
 
 
-def test_the_mixture_of_values_is_that_of_all_samples_with_their_own_scales():
+def test_the_mixture_of_values_keeps_the_scale_of_every_sample():
     members = [values(scale=b) for b in (0.2, 1.0, 3.0)]
     found = EnsemblePredictor(tuple(map(Fixed, members))).predict(images())
     y = torch.randn(6)
@@ -113,7 +114,7 @@ def test_ensembles_of_ensembles_keep_every_scale():
 
 
 @pytest.mark.parametrize("method", [deep_ensemble(size=3), sgpa_ensemble(SGPA, size=3)])
-def test_models_of_numbers_are_mixed(method):
+def test_regression_models_are_mixed(method):
     made = models(method, VALUES)
     for i, model in enumerate(made):
         torch.nn.init.constant_(model.likelihood.log_b, float(i))
@@ -124,7 +125,7 @@ def test_models_of_numbers_are_mixed(method):
     assert (found.model_variance > 0).all()
 
 
-def test_members_are_trained_by_the_base_and_their_seeds_never_meet():
+def test_members_are_trained_by_the_base_with_distinct_seeds():
     method = deep_ensemble(size=2)
     assert method.trains == Mle()
     assert method.member_seeds(3) == (6, 7)
@@ -138,7 +139,7 @@ def test_members_are_trained_by_the_base_and_their_seeds_never_meet():
     assert (found.label == y).float().mean() > 0.8
 
 
-def test_every_member_is_calibrated_as_its_base_is():
+def test_every_member_is_calibrated_by_the_base():
     base = Sngp(head=RandomFeatureConfig(features=16))
     method = Ensemble(base=base, size=2, id="sngpe")
     data = Dataset(images(9), torch.arange(9) % 3)
@@ -151,7 +152,7 @@ def test_every_member_is_calibrated_as_its_base_is():
     assert deep_ensemble().regression
 
 
-def test_the_average_of_calibrated_members_gets_a_temperature():
+def test_the_fitted_temperature_calibrates_the_average():
     torch.manual_seed(0)
     truth = 2 * torch.randn(4000, 4, dtype=torch.float64)  # labels come from these logits
     y = torch.distributions.Categorical(logits=truth).sample()
@@ -159,11 +160,12 @@ def test_the_average_of_calibrated_members_gets_a_temperature():
     members = [Fixed(Classification(p, torch.special.entr(p).sum(-1))) for p in sure]
     data = Dataset(torch.zeros(4000, 1), y)
     method = Ensemble(base=Mle(), size=5, fit_temperature=True)
-    pooled = method.pool(members, data)
-    assert pooled["temperature"] < 1  # an average is too cautious
-    plain, cooled = EnsemblePredictor(tuple(members)).predict(y), method.combine(members, pooled).predict(y)
+    calibration = method.calibrate_ensemble(members, data)
+    assert calibration["temperature"] < 1  # the average is under-confident
+    plain = EnsemblePredictor(tuple(members)).predict(y)
+    cooled = method.combine(members, calibration).predict(y)
     p, q = plain.probabilities.numpy(), cooled.probabilities.numpy()
-    expected = p ** (1 / float(pooled["temperature"]))
+    expected = p ** (1 / float(calibration["temperature"]))
     assert np.allclose(q, expected / expected.sum(-1, keepdims=True), atol=1e-12)
     assert metrics.nll(q, y) < metrics.nll(p, y)
     assert metrics.ece(q, y) < 0.5 * metrics.ece(p, y)
@@ -172,11 +174,52 @@ def test_the_average_of_calibrated_members_gets_a_temperature():
     assert torch.allclose(cooled.mutual_information[kept], plain.mutual_information[kept], atol=1e-9)
     assert (cooled.mutual_information >= 0).all()
 
-    assert Ensemble(base=Mle(), size=5).pool(members, data) == {}
+    assert Ensemble(base=Mle(), size=5).calibrate_ensemble(members, data) == {}
     with pytest.raises(InputError, match="temperature"):
         method.combine(members)
     with pytest.raises(InputError, match="only probabilities of classes"):
-        method.pool([Fixed(values())] * 5, data)
+        method.calibrate_ensemble([Fixed(values())] * 5, data)
+
+
+def test_another_number_of_samples_keeps_the_temperature():
+    torch.manual_seed(0)
+    method = replace(sgpa_ensemble(SGPA, size=2), fit_temperature=True)
+    members = [method.predictor(model) for model in models(method)]
+    tempered = method.combine(members, {"temperature": torch.tensor(0.25)})
+    x = images()
+    expected = EnsemblePredictor(tuple(m.with_samples(4) for m in members), 0.25).predict(x).probabilities
+    assert torch.equal(tempered.with_samples(4).predict(x).probabilities, expected)
+    untempered = EnsemblePredictor(tuple(m.with_samples(4) for m in members)).predict(x).probabilities
+    assert (expected - untempered).abs().max() > 0.05  # a lost temperature would show
+
+
+def test_one_validation_class_gives_no_temperature_and_a_warning(caplog):
+    method = Ensemble(base=Mle(), size=2, fit_temperature=True)
+    members = [Fixed(classes(rows=6)) for _ in range(2)]
+    one_class = Dataset(torch.zeros(6, 1), torch.full((6,), 2))
+    calibration = method.calibrate_ensemble(members, one_class)
+    assert float(calibration["temperature"]) == 1
+    assert "de: all 6 validation rows have label 2" in caplog.text
+    x = torch.zeros(6, 1)
+    assert torch.equal(
+        method.combine(members, calibration).predict(x).probabilities,
+        EnsemblePredictor(tuple(members)).predict(x).probabilities,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_members_are_averaged_in_float32(dtype):
+    p = torch.tensor([[1.0, 0.0], [0.75, 0.25]], dtype=dtype)
+    member = Fixed(Classification(p, torch.zeros(2, dtype=dtype)))
+    found = EnsemblePredictor((member, member), temperature=2.0).predict(images())
+    assert found.probabilities.dtype == found.entropy.dtype == torch.float32
+    assert torch.allclose(found.probabilities.sum(-1), torch.ones(2))
+    cooled = torch.tensor([0.75, 0.25]).sqrt()
+    assert torch.allclose(found.probabilities[1], cooled / cooled.sum())
+    if dtype == torch.float16:  # a zero means less than 2^-24, not the smallest float32
+        assert metrics.nll(member.prediction.probabilities[:1], [1]) == pytest.approx(
+            24 * np.log(2), rel=1e-4
+        )
 
 
 def test_names_and_sizes():
@@ -187,7 +230,7 @@ def test_names_and_sizes():
         deep_ensemble(size=0)
 
 
-def test_members_that_do_not_fit_together_are_refused():
+def test_members_that_do_not_match_raise():
     with pytest.raises(InputError, match="needs as many members, not 0"):
         deep_ensemble().combine([])
     with pytest.raises(InputError, match="at least one member"):
@@ -201,7 +244,7 @@ def test_members_that_do_not_fit_together_are_refused():
             EnsemblePredictor((Fixed(first), Fixed(second))).predict(images())
 
 
-def test_scales_that_do_not_fit_their_samples_are_refused():
+def test_scales_that_do_not_match_the_samples_raise():
     with pytest.raises(InputError, match=r"scale has shape \(2,\).*\[3, 1\]"):
         metrics.laplace_mixture_nll(np.zeros((3, 2)), [1.0, 1.0], [0.0, 0.0])
     with pytest.raises(InputError, match=r"scale=-1.0; the Laplace scale must be positive"):

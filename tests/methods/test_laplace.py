@@ -1,4 +1,4 @@
-# Last-layer Laplace on trained Transformers; its mathematics is in test_laplace.py.
+"""Last-layer Laplace on trained Transformers; its equations are tested in test_laplace_equations.py."""
 
 import math
 from dataclasses import replace
@@ -10,7 +10,8 @@ from oracles import laplace as dense
 from sgpa.core.errors import ConfigError, InputError
 from sgpa.core.files import read_tensors, write_tensors
 from sgpa.data import Dataset
-from sgpa.evaluation.evaluate import Subject, evaluate
+from sgpa.evaluation.evaluate import evaluate
+from sgpa.evaluation.results import Subject
 from sgpa.methods import NOTHING, Calibration, Mle, Sgpa
 from sgpa.methods.laplace import GRID, KfacLaplace, head_inputs
 from sgpa.methods.temperature import TemperatureScaling
@@ -81,7 +82,7 @@ def test_from_a_trained_transformer_to_results(trained, tmp_path, name, predicti
 
 
 @every_attention
-def test_calibration_is_that_of_the_dense_head(trained, name):
+def test_calibration_equals_a_dense_computation(trained, name):
     model, data = trained[name], calibration()
     found = KfacLaplace(base=Mle(attention=ATTENTIONS[name])).calibrate(model, data)
     with torch.no_grad():
@@ -125,7 +126,7 @@ def test_mutual_information_is_that_of_the_draws_and_shrinks_with_data(trained):
 
 
 @pytest.mark.parametrize("predictive", ["probit", "monte-carlo"])
-def test_the_same_seed_gives_the_same_bits_and_nothing_else_changes(trained, predictive):
+def test_equal_seeds_give_equal_predictions_without_side_effects(trained, predictive):
     model, method = trained["kernel"], KfacLaplace(predictive=predictive)
     model.train()
     state = torch.get_rng_state()
@@ -164,7 +165,7 @@ def test_validation_picks_the_best_of_the_grid(trained, predictive):
     assert (GRID[0], GRID[-1]) == pytest.approx((1e-4, 1e4))
 
 
-# ---- what people get wrong ----------------------------------------------------------------------
+# Invalid use
 
 
 def test_settings_out_of_range_are_reported_together():
@@ -174,12 +175,12 @@ def test_settings_out_of_range_are_reported_together():
         KfacLaplace(base=TemperatureScaling(), prior="flat", predictive="exact", samples=0)
 
 
-def test_predicting_before_calibrating(trained):
+def test_predicting_before_calibrating_raises(trained):
     with pytest.raises(InputError, match=r"kflla: no g and no Q.*call calibrate first"):
         KfacLaplace().predictor(trained["kernel"], NOTHING)
 
 
-def test_a_calibration_for_another_model(trained):
+def test_the_calibration_of_another_model_raises(trained):
     calibrated = KfacLaplace().calibrate(trained["kernel"], calibration())
     other = Mle().build(replace(CONFIG, outputs=5))
     with pytest.raises(
@@ -196,7 +197,7 @@ RANDOM = {
 
 
 @pytest.mark.parametrize("case", RANDOM)
-def test_a_model_that_is_not_a_point_model_with_a_linear_head(case):
+def test_random_models_and_other_heads_raise(case):
     config, message = RANDOM[case]
     model = Transformer(config)
     for call in (
@@ -211,33 +212,44 @@ def test_a_model_that_is_not_a_point_model_with_a_linear_head(case):
         )
 
 
-def test_dropout_in_training_mode_is_no_randomness(trained):
-    model = trained["kernel"].train()
-    KfacLaplace().calibrate(model, calibration())
+def test_calibration_and_prediction_do_not_depend_on_the_mode_of_the_model(trained):
+    model, method, x = trained["kernel"], KfacLaplace(), images(20, 3).inputs
+    assert model.dropout.p > 0
+    expected = method.calibrate(model.eval(), calibration())
+    probabilities = method.predictor(model, expected).predict(x).probabilities
+    model.train()  # dropout would make features random
+    with torch.no_grad():
+        assert not torch.equal(model.features(x)[0], model.features(x)[0])
+    found = method.calibrate(model, calibration())
+    in_training = method.predictor(model, found).predict(x).probabilities
+    assert model.training
     model.eval()
+    assert set(found) == set(expected)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert torch.equal(in_training, probabilities)
 
 
-def test_a_regression_model():
+def test_a_regression_model_raises():
     model = Mle().build(replace(CONFIG, outputs=1, likelihood="laplace"))
     with pytest.raises(InputError, match="kflla: the model has a laplace likelihood"):
         KfacLaplace().calibrate(model, calibration())
     assert not KfacLaplace.regression
 
 
-def test_an_empty_data_set_cannot_be_made():
+def test_an_empty_data_set_raises():
     with pytest.raises(InputError, match="the data set is empty"):
         Calibration(images(0), images(3))
 
 
 @pytest.mark.parametrize("prior", ["marginal-likelihood", "validation"])
-def test_labels_out_of_range(trained, prior):
+def test_labels_out_of_range_raise(trained, prior):
     bad = Dataset(images(3).inputs, torch.tensor([0, 1, 3]))
     data = replace(calibration(), **({"validation": bad} if prior == "validation" else {"train": bad}))
     with pytest.raises(InputError, match=r"row 2: label 3 is outside 0\.\.2"):
         KfacLaplace(prior=prior).calibrate(trained["kernel"], data)
 
 
-def test_features_that_are_not_finite():
+def test_features_that_are_not_finite_raise():
     model = Mle().build(CONFIG)
     with torch.no_grad():
         model.norm.bias[0] = math.nan

@@ -61,7 +61,7 @@ EXACT = {
 
 @pytest.mark.parametrize("case", EXACT)
 @pytest.mark.parametrize("K", [2, 5])
-def test_where_the_factorisation_is_exact_the_posterior_is_that_of_the_dense_ggn(case, K):
+def test_posterior_equals_the_dense_ggn_where_the_factorisation_is_exact(case, K):
     phi, theta = EXACT[case](K)
     c, H = curvature(theta, phi), dense.without_cross_blocks(dense.ggn(theta, phi), K)
     assert near(covariance(c, DELTA), dense.posterior_covariance(H, DELTA))
@@ -71,7 +71,7 @@ def test_where_the_factorisation_is_exact_the_posterior_is_that_of_the_dense_ggn
 
 @settings(max_examples=25, deadline=None)
 @given(sizes, st.integers(0, 1000), st.floats(1e-3, 1e3))
-def test_it_is_the_kronecker_ggn_multiplied_out(size, seed, delta):
+def test_covariance_equals_the_dense_kronecker_ggn(size, seed, delta):
     N, E, K = size
     phi, theta = normal(N, E, seed=seed), normal(K * E + K, seed=seed + 1)
     c, H = curvature(theta, phi), dense.kronecker_ggn(theta, phi)
@@ -80,7 +80,7 @@ def test_it_is_the_kronecker_ggn_multiplied_out(size, seed, delta):
     assert near(output_covariance(c, x, delta), dense.output_covariance(H, delta, theta, x))
 
 
-def test_its_factors_are_the_means_over_rows():
+def test_factors_are_means_over_rows():
     phi, theta = normal(20, 3), normal(16, seed=1)
     c = curvature(theta, phi)
     assert near(c.Q @ c.g.diag() @ c.Q.mT, dense.output_hessian(theta, phi).mean(0))
@@ -102,7 +102,7 @@ def test_more_rows_leave_less_variance():
 
 @settings(max_examples=25, deadline=None)
 @given(sizes, st.integers(0, 1000), st.floats(1e-3, 1e3))
-def test_the_evidence_is_that_of_dense_determinants(size, seed, delta):
+def test_evidence_equals_dense_determinants(size, seed, delta):
     N, E, K = size
     phi, theta = normal(N, E, seed=seed), normal(K * E + K, seed=seed + 1)
     y = torch.randint(K, (N,), generator=torch.Generator().manual_seed(seed))
@@ -127,7 +127,7 @@ def test_the_precision_maximises_the_evidence(size, seed, scale):
 
 
 @pytest.mark.parametrize(("eigenvalues", "theta2", "bound"), [(0.0, 1.0, 0), (1.0, 0.0, 1)])
-def test_a_precision_at_its_bound_is_said(caplog, eigenvalues, theta2, bound):
+def test_a_precision_at_its_bound_is_logged(caplog, eigenvalues, theta2, bound):
     delta = most_likely_precision(torch.full((2, 3), eigenvalues, dtype=torch.float64), theta2)
     assert delta == BOUNDS[bound]
     assert "the prior precision stops at its bound" in caplog.text
@@ -184,7 +184,7 @@ def test_probit_keeps_the_labels_of_a_binary_problem(N, E, seed, delta):
 
 
 @pytest.mark.parametrize("predictive", ["probit", "monte-carlo"])
-def test_features_far_from_the_data_get_less_confident(predictive):
+def test_confidence_falls_with_the_distance_from_data(predictive):
     phi = normal(50, 4)
     phi[:, 3] = 0  # nothing is known along the last feature, and the outputs do not depend on it
     W = normal(3, 4, seed=1)

@@ -41,7 +41,7 @@ def built(method, **options):
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_samples_differ_and_a_seed_gives_the_same_answer(base):
+def test_samples_differ_and_equal_seeds_give_equal_predictions(base):
     method = McDropout(base=BASES[base])
     model = built(method)
     predictor = method.predictor(model)
@@ -106,7 +106,7 @@ def test_what_comes_before_the_first_mask_is_computed_once():
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_modes_come_back_also_after_an_error(training):
+def test_modes_are_restored_after_an_error(training):
     model = built(McDropout()).train(training)
     model.norm.train(not training)  # a module with a mode of its own keeps it
     before = [m.training for m in model.modules()]
@@ -135,7 +135,7 @@ def test_padding_changes_nothing_but_the_masks():
     assert torch.allclose(alone, padded, atol=0.01)
 
 
-def test_a_model_without_dropout_is_refused():
+def test_a_model_without_dropout_raises():
     model = built(Mle(), dropout=0.0)
     with pytest.raises(ConfigError, match=r"mcd: dropout=0.0 .*all samples are equal"):
         McDropout().predictor(model)
@@ -207,19 +207,19 @@ def test_one_training_gives_a_model_to_each_method(tmp_path):
     assert not told
 
 
-def test_sgpa_can_leave_its_dropout_on():
+def test_sgpa_with_dropout_at_prediction():
     off, on = BASES["sgpa"], replace(BASES["sgpa"], dropout_at_prediction=True)
     model = built(on)
     found = on.predictor(model).predict(images()).probabilities
     assert torch.equal(found, McDropout(base=off).predictor(model).predict(images()).probabilities)
     assert not torch.equal(found, off.predictor(model).predict(images()).probabilities)
-    with pytest.raises(ConfigError, match=r"sgpa: dropout_at_prediction=True \(allowed: false: no dropout\)"):
+    with pytest.raises(ConfigError, match=r"sgpa: dropout_at_prediction=True \(allowed: false, or a model"):
         built(on, dropout=0.0)
     with pytest.raises(ConfigError, match=r"mcd: base='sgpa'"):
         McDropout(base=on)
 
 
-def test_such_a_model_is_selected_by_what_it_will_predict():
+def test_sgpa_with_dropout_at_prediction_selects_the_epoch_with_dropout():
     data = Dataset(images(12), torch.arange(12) % 3)
     seen = []
 

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from sgpa.core.errors import ConfigError, InputError
 from sgpa.core.files import read_tensors, write_tensors
 from sgpa.data import Dataset
-from sgpa.evaluation.evaluate import Subject, evaluate
+from sgpa.evaluation.evaluate import evaluate
+from sgpa.evaluation.results import Subject
 from sgpa.methods import NOTHING, Calibration, Mle, Sgpa
+from sgpa.methods.base import check_finite
 from sgpa.methods.laplace import KfacLaplace
-from sgpa.methods.posthoc import check_finite
 from sgpa.methods.temperature import BOUND, TemperatureScaling, best_temperature, mixture_nll
 from sgpa.models import DotProductConfig, ModelConfig, PatchConfig, SgpaConfig
 from sgpa.training.optim import OptimConfig
@@ -99,7 +100,7 @@ def test_it_recovers_the_temperature_that_made_the_labels(T):
     assert float(best_temperature(f, y)) == pytest.approx(T, rel=0.04)  # its standard error is about 1 %
 
 
-def test_of_two_minima_it_is_the_lower():
+def test_the_lower_of_two_minima_is_found():
     f, y = logits(1713, 3, 4, 3, 8.0)  # the NLL of a mixture falls from T = 1 to both sides
     T, other = best_temperature(f, y), torch.tensor(0.9333)
     beside = [mixture_nll(f / t, y) for t in (other - 0.05, other, other + 0.05)]
@@ -114,18 +115,18 @@ def test_its_gradient_vanishes():
     assert abs(float(t.grad)) < 1e-7
 
 
-def test_outputs_that_say_nothing_keep_temperature_one():
+def test_constant_outputs_keep_temperature_one():
     assert float(best_temperature(torch.zeros(1, 6, 3), torch.tensor([0, 1, 2, 0, 1, 2]))) == 1
 
 
-def test_data_that_is_all_right_by_a_margin_stops_at_the_bound(caplog):
+def test_all_correct_rows_give_the_lower_bound(caplog):
     y = torch.arange(9) % 3
     f = 5 * torch.nn.functional.one_hot(y, 3).double().unsqueeze(0)
     assert float(best_temperature(f, y)) == pytest.approx(1 / BOUND)
     assert "the temperature stops at its bound: T = 0.05" in caplog.text
 
 
-def test_data_that_is_all_wrong_stops_at_the_other_bound(caplog):
+def test_all_wrong_rows_give_the_upper_bound(caplog):
     y = torch.arange(9) % 3
     f = -1e4 * torch.nn.functional.one_hot(y, 3).double().unsqueeze(0)
     assert float(best_temperature(f, y)) == pytest.approx(BOUND)
@@ -148,7 +149,7 @@ def test_predictions_have_the_nll_that_was_minimised(base):
 
 
 @pytest.mark.parametrize("name", ["kernel", "sdp"])
-def test_labels_of_a_deterministic_model_stay(name):
+def test_labels_of_a_deterministic_model_do_not_change(name):
     model, data = built(BASES[name]), calibration()
     method = TemperatureScaling(base=BASES[name])
     found = method.predictor(model, method.calibrate(model, data)).predict(images(200, 5).inputs)
@@ -158,7 +159,7 @@ def test_labels_of_a_deterministic_model_stay(name):
 
 
 @every_base
-def test_the_model_and_the_random_state_are_left_alone(base):
+def test_model_and_random_state_are_not_changed(base):
     model, method = built(base).train(), TemperatureScaling(base=base)
     before, state = {k: v.clone() for k, v in model.state_dict().items()}, torch.get_rng_state()
     calibrated = method.calibrate(model, calibration())
@@ -199,24 +200,24 @@ def test_from_training_to_results(tmp_path):
 # ---- what people get wrong --------------------------------------------------------------------
 
 
-def test_predicting_before_calibrating():
+def test_predicting_before_calibrating_raises():
     with pytest.raises(InputError, match="ts: no temperature; call calibrate first"):
         TemperatureScaling().predictor(built(), NOTHING)
 
 
-def test_a_single_class():
+def test_a_single_class_raises():
     one = Dataset(images(5).inputs, torch.ones(5, dtype=torch.long))
     with pytest.raises(InputError, match=r"all 5 validation rows have label 1.*two classes or more"):
         TemperatureScaling().calibrate(built(), calibration(one))
 
 
-def test_labels_out_of_range():
+def test_labels_out_of_range_raise():
     bad = Dataset(images(3).inputs, torch.tensor([0, 7, 1]))
     with pytest.raises(InputError, match=r"row 1: label 7 is outside 0\.\.2"):
         TemperatureScaling().calibrate(built(), calibration(bad))
 
 
-def test_a_regression_model():
+def test_a_regression_model_raises():
     model = Mle().build(replace(CONFIG, outputs=1, likelihood="laplace"))
     with pytest.raises(InputError, match="ts: the model has a laplace likelihood"):
         TemperatureScaling().calibrate(model, calibration())
@@ -226,7 +227,7 @@ def test_a_regression_model():
 
 
 @every_base
-def test_outputs_that_are_not_finite(base):
+def test_outputs_that_are_not_finite_raise(base):
     model = built(base)
     with torch.no_grad():
         model.head.bias[1] = math.inf
@@ -241,6 +242,6 @@ def test_the_first_row_that_is_not_finite_is_named():
         check_finite(f, "ts", "outputs", "validation")
 
 
-def test_a_base_that_does_more_than_its_model():
+def test_a_base_that_does_not_predict_directly_raises():
     with pytest.raises(ConfigError, match=r"ts: base='kflla' \(allowed: a method whose trained model"):
         TemperatureScaling(base=KfacLaplace())

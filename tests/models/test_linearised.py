@@ -18,7 +18,7 @@ from sgpa.gp.likelihoods import (
 )
 from sgpa.inference.answers import Trained
 from sgpa.inference.readers import ImageReader, Rows
-from sgpa.methods import McDropout, Mfvi, Sgpa, Sngp, sgpa_ensemble, with_samples
+from sgpa.methods import McDropout, Mfvi, Sgpa, Sngp, sgpa_ensemble
 from sgpa.methods.ensemble import EnsemblePredictor
 from sgpa.models import DotProductConfig, MeanFieldConfig, SgpaConfig, Transformer
 from sgpa.models.linearised import output_moments
@@ -212,7 +212,7 @@ def test_models_that_sample_nothing_say_so(attention):
         model.predict(images(), samples=0)
     for samples in (0, 3):
         with pytest.raises(InputError, match=f"samples={samples}: nothing is sampled by this model"):
-            with_samples(model, samples)
+            model.with_samples(samples)
 
 
 def test_what_has_no_closed_form_is_refused():
@@ -226,7 +226,7 @@ def test_what_has_no_closed_form_is_refused():
         Transformer(small()).train().moments(images())
     with pytest.raises(InputError, match="samples=0, at least one"):
         build()(images(), samples=0)
-    assert with_samples(random, 3).predict(images()).probabilities.shape == (3, 4)
+    assert random.with_samples(3).predict(images()).probabilities.shape == (3, 4)
 
 
 @pytest.mark.parametrize(
@@ -263,27 +263,27 @@ def test_predictors_take_another_number_of_samples():
     models = [method.build(small()) for _ in range(2)]
     ensemble = sgpa_ensemble(method, size=2)
     predictor = ensemble.combine([ensemble.predictor(model) for model in models])
-    found = with_samples(predictor, 0)
+    found = predictor.with_samples(0)
     assert isinstance(found, EnsemblePredictor)
     alone = torch.stack([model.predict(x, samples=0).probabilities for model in models])
     assert torch.allclose(found.predict(x).probabilities, alone.mean(0))
-    again = with_samples(with_samples(models[0], 0), 4)
+    again = models[0].with_samples(0).with_samples(4)
     assert torch.equal(again.predict(x).probabilities, models[0].predict(x, samples=4).probabilities)
     values = replace(small(), outputs=1, likelihood="laplace")
-    members = [with_samples(method.build(values), 0) for _ in range(2)]
+    members = [method.build(values).with_samples(0) for _ in range(2)]
     assert EnsemblePredictor(tuple(members)).predict(x).samples.shape == (2 * POINTS, 3)
 
 
 def test_predictors_without_that_choice_say_so():
     dropping = McDropout().predictor(Transformer(small(attention=DotProductConfig())))
-    assert with_samples(dropping, 3).samples == 3
+    assert dropping.with_samples(3).samples == 3
     with pytest.raises(InputError, match="DropoutPredictor does not offer that choice"):
-        with_samples(dropping, 0)
+        dropping.with_samples(0)
     sngp = Sngp()
     with pytest.raises(InputError, match="SngpPredictor does not offer that choice"):
-        with_samples(sngp.predictor(sngp.build(small())), 5)
+        sngp.predictor(sngp.build(small())).with_samples(5)
     with pytest.raises(InputError, match="samples=-2: at least one is needed, or 0"):
-        with_samples(build(), -2)
+        build().with_samples(-2)
 
 
 def test_a_trained_model_answers_without_drawing():

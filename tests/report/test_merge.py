@@ -1,4 +1,4 @@
-"""Several runs as one: what is joined, and what must not be."""
+"""Joining the results of several runs, and results that cannot be joined."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def test_records_curves_and_timings_are_joined() -> None:
     assert merge([merged])["records"] == merged["records"]
 
 
-def test_facts_that_agree_are_said_once() -> None:
+def test_equal_facts_appear_once() -> None:
     merged = merge([run("mle", seconds={"mle": 1.0}), run("sgpa", seconds={"sgpa": 2.0})])["run"]
     assert merged["commit"] == "0123abc"
     assert command(merged) == "sgpa run mle\nsgpa run sgpa"
@@ -42,14 +42,14 @@ def test_facts_that_agree_are_said_once() -> None:
     assert "seconds" not in merge(twice)["run"]
 
 
-def test_other_evaluations_of_the_same_cell_are_welcome() -> None:
+def test_different_evaluations_of_one_cell_are_joined() -> None:
     other = run("mle")
     other["records"] = [record("mle", "auroc", 0.9, evaluation="ood-detection", shift="svhn")]
     other["curves"] = []
     assert len(merge([run("mle"), other])["records"]) == 2
 
 
-def test_runs_of_one_method_with_other_settings_are_told_apart_by_names() -> None:
+def test_variants_of_one_method_are_distinguished_by_name() -> None:
     timing = {"attention": "kernel", "method": "sgpa", "seed": 0, "train_seconds": 2.0}
     runs = [run("sgpa", timings=[timing], seconds={"sgpa": 2.0}), run("sgpa")]
     merged = merge(runs, ["standard", "16 keys"])
@@ -63,7 +63,7 @@ def test_runs_of_one_method_with_other_settings_are_told_apart_by_names() -> Non
             merge(runs, names)
 
 
-def test_the_same_cell_twice_is_named() -> None:
+def test_duplicate_cells_raise() -> None:
     with pytest.raises(
         InputError, match=r"results 1 and 3 both hold dataset digits.*method mle, seed 0.*nll"
     ):
@@ -78,7 +78,7 @@ def test_the_same_cell_twice_is_named() -> None:
         merge([run("mle"), again])
 
 
-def test_other_data_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_results_of_different_data_raise(tmp_path: Path) -> None:
     first = run("mle", data={"digits": {"train": "aaa", "test": "bbb"}})
     same = run("sgpa", data={"digits": {"train": "aaa", "outside": "ccc"}})
     assert merge([first, same])["run"]["data"] == {
@@ -93,7 +93,7 @@ def test_other_data_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     assert merge([run("mle", data={"digits": "a"}), run("mle", dataset="letters", data={"letters": "b"})])
 
 
-def test_unreadable_results_are_named() -> None:
+def test_unreadable_results_raise() -> None:
     with pytest.raises(InputError, match="no results to merge"):
         merge([])
     with pytest.raises(InputError, match="schema 2"):

@@ -1,8 +1,9 @@
-"""The report of a made-up run: what it shows, what it leaves out, and that a browser can open it."""
+"""The report of invented results: its contents, what it leaves out, and how a browser shows it."""
 
 import copy
 import io
 import re
+import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,12 @@ from sgpa.report import aggregate, evaluation_table, to_html, to_markdown, to_ri
 from sgpa.report.figures.curves import history, pool_reliability
 from sgpa.report.figures.style import LOOKS, OTHERS, looks
 from sgpa.report.names import is_ensemble, key_order, labels, shift_name, split_shift
+from sgpa.report.sections.blocks import Material
 from sgpa.report.sections.findings import findings, verdict
+from sgpa.report.sections.warnings import warnings
 from support.browser import CHROMIUM, Browser
 from support.fake_results import record, synthetic
+from support.paths import ROOT
 
 
 class Page(HTMLParser):
@@ -64,13 +68,13 @@ def test_aggregation_by_hand() -> None:
     assert cell.n == 3
 
 
-def test_null_and_nan_values_are_left_out() -> None:
+def test_null_and_nan_values_are_ignored() -> None:
     values = (record("mle", "nll", 1.0, 0), record("mle", "nll", None, 1), record("mle", "nll", np.nan, 2))
     (cell,) = aggregate(values).values()
     assert (cell.mean, cell.error, cell.n) == (1.0, None, 1)
 
 
-def test_bad_records_are_named() -> None:
+def test_bad_records_raise() -> None:
     with pytest.raises(InputError, match="two values of nll for mle"):
         aggregate([record("mle", "nll", 1.0), record("mle", "nll", 2.0)])
     with pytest.raises(InputError, match="lacks dataset"):
@@ -110,7 +114,7 @@ def test_terminal_and_html_tables_hold_the_same_numbers() -> None:
     assert "<strong>91.00</strong>" in rows
 
 
-def test_many_methods_are_lines_of_a_narrow_terminal() -> None:
+def test_many_methods_are_rows_in_a_narrow_terminal() -> None:
     methods = ("mle", "ts", "mfvi", "mcd", "kflla", "sngp", "sgpa", "de", "sgpae")
     records = [record(m, metric, 0.5 + i / 100) for i, m in enumerate(methods) for metric in ("nll", "ece")]
     console = Console(width=80, record=True, file=io.StringIO())
@@ -134,14 +138,14 @@ def test_looks_differ_without_colour() -> None:
     assert not {look.marker for look in LOOKS.values()} & {look.marker for look in OTHERS}
 
 
-def test_a_method_of_ones_own_keeps_its_look() -> None:
+def test_unknown_methods_have_looks_of_their_own() -> None:
     rows = [("kernel", name) for name in ("mle", "mine", "yours")]
     found = looks(rows)
     assert found["kernel", "mine"] == OTHERS[0]
     assert found["kernel", "yours"] == OTHERS[1]
 
 
-def test_variants_have_names_and_looks_of_their_own() -> None:
+def test_variants_have_their_own_names_and_looks() -> None:
     rows = [("kernel", f"sgpa:{name}") for name in "abc"] + [("kernel", "mle"), ("kernel", "de:small")]
     assert [labels(rows)[row] for row in rows[:2]] == ["SGPA (a)", "SGPA (b)"]
     assert key_order(rows) == [rows[3], *rows[:3], rows[4]]
@@ -153,7 +157,7 @@ def test_variants_have_names_and_looks_of_their_own() -> None:
     assert set(looks(many)) == set(many)
 
 
-def test_shifts_in_words() -> None:
+def test_shift_names() -> None:
     assert split_shift("digits-noise:3") == ("digits-noise", 3)
     assert split_shift("photo-patches") == ("photo-patches", None)
     assert shift_name("digits-noise:3") == "digits noise, strength 3"
@@ -182,32 +186,32 @@ def test_history_skips_nulls_and_uneven_lengths() -> None:
     assert history([{"data": {"nll": [None, None]}}], "nll") is None
 
 
-def say(*values: tuple[str, list[float]], metric: str = "nll", **where: str) -> str:
+def sentences(*values: tuple[str, list[float]], metric: str = "nll", **where: str) -> str:
     cells = aggregate([record(m, metric, v, s, **where) for m, vs in values for s, v in enumerate(vs)])
     found = findings(cells)
     return " ".join(line for f in found for line in f.lines) + " " + verdict(found, cells)
 
 
-def test_words_follow_the_numbers() -> None:
-    good = say(("mle", [0.5, 0.51]), ("sgpa", [0.2, 0.21]))
+def test_findings_follow_the_numbers() -> None:
+    good = sentences(("mle", [0.5, 0.51]), ("sgpa", [0.2, 0.21]))
     assert "SGPA has the lower NLL: 0.205 against 0.505 for MLE." in good
-    assert "In 1 comparison with MLE, SGPA is better in 1, worse in 0 and too close to call in 0." in good
+    assert "In 1 comparison with MLE, SGPA is better in 1, worse in 0 and not clearly different in 0." in good
     assert "On the clean test set, SGPA is better in NLL." in good
-    bad = say(("mle", [0.2, 0.21]), ("sgpa", [0.5, 0.51]))
+    bad = sentences(("mle", [0.2, 0.21]), ("sgpa", [0.5, 0.51]))
     assert "MLE has the lower NLL: 0.205 against 0.505 for SGPA." in bad
     assert "SGPA is better in 0, worse in 1" in bad
     assert "On the clean test set, MLE is better in NLL." in bad
-    close = say(("mle", [0.2, 0.6]), ("sgpa", [0.3, 0.6]))
-    assert "Too close to call in NLL: 0.400 for MLE, 0.450 for SGPA." in close
-    assert "better in 0, worse in 0 and too close to call in 1" in close
-    assert "MLE and SGPA are level in NLL: 0.200." in say(("mle", [0.2]), ("sgpa", [0.2]))
-    assert "one seed" in say(("mle", [0.2]), ("sgpa", [0.3]))
-    three = say(("mle", [0.2]), ("mcd", [0.1]), ("sgpa", [0.3]))
+    close = sentences(("mle", [0.2, 0.6]), ("sgpa", [0.3, 0.6]))
+    assert "No clear difference in NLL: 0.400 for MLE, 0.450 for SGPA." in close
+    assert "better in 0, worse in 0 and not clearly different in 1" in close
+    assert "MLE and SGPA have the same NLL: 0.200." in sentences(("mle", [0.2]), ("sgpa", [0.2]))
+    assert "one seed" in sentences(("mle", [0.2]), ("sgpa", [0.3]))
+    three = sentences(("mle", [0.2]), ("mcd", [0.1]), ("sgpa", [0.3]))
     assert "MC dropout has the best NLL: 0.100 against 0.300 for SGPA." in three
     assert "the best other method, SGPA is better in 0, worse in 1" in three
     where = {"evaluation": "ood-detection", "shift": "photo-patches"}
-    ood = say(("mle", [0.9]), ("sgpa", [0.8]), metric="auroc", **where)
-    assert "In telling photo patches from test inputs, MLE is better in AUROC." in ood
+    ood = sentences(("mle", [0.9]), ("sgpa", [0.8]), metric="auroc", **where)
+    assert "In detecting photo patches, MLE is better in AUROC." in ood
 
 
 def test_page_has_every_section_and_figure(report: Path) -> None:
@@ -216,10 +220,10 @@ def test_page_has_every_section_and_figure(report: Path) -> None:
         "Results",
         "Calibration",
         "Robustness",
-        "Unfamiliar inputs",
-        "What it looks like",
-        "Training and collapse",
-        "How to read this",
+        "Out-of-distribution detection",
+        "Example predictions",
+        "Training and posterior collapse",
+        "Glossary",
         "Provenance",
     ]
     stems = {path.stem for path in (report.parent / "figures").glob("*.svg")}
@@ -244,7 +248,7 @@ def test_page_has_every_section_and_figure(report: Path) -> None:
         assert word in text
 
 
-def test_page_stands_alone(report: Path) -> None:
+def test_page_is_self_contained(report: Path) -> None:
     text = report.read_text("utf-8")
     page = Page(text)
     assert all(link.startswith(("#", "data:")) for link in page.links)
@@ -272,10 +276,13 @@ def test_markdown_report(report: Path) -> None:
 
 
 def test_same_results_give_the_same_files(report: Path, tmp_path: Path) -> None:
-    again = write_report(synthetic(), tmp_path)
+    again = write_report(synthetic(), tmp_path / "all", pdf=False)
     assert again.read_text("utf-8") == report.read_text("utf-8")
-    for path in (report.parent / "figures").iterdir():
-        assert path.read_bytes() == (tmp_path / "figures" / path.name).read_bytes()
+    for path in (report.parent / "figures").glob("*.svg"):
+        assert path.read_bytes() == (again.parent / "figures" / path.name).read_bytes()
+    one_figure = {"schema": 1, "records": [record("mle", "nll", 0.3), record("sgpa", "nll", 0.2)]}
+    first, second = (write_report(one_figure, tmp_path / name).parent / "figures" for name in "ab")
+    assert (first / "metrics.pdf").read_bytes() == (second / "metrics.pdf").read_bytes()
 
 
 def test_text_is_escaped(tmp_path: Path) -> None:
@@ -284,19 +291,19 @@ def test_text_is_escaped(tmp_path: Path) -> None:
     results["records"] = [
         r | {"method": "<b>x</b>"} if r["method"] == "mle" else r for r in results["records"]
     ]
-    text = write_report(results, tmp_path).read_text("utf-8")
+    text = write_report(results, tmp_path, pdf=False).read_text("utf-8")
     assert "<script" not in text
     assert "<b>x" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in text
 
 
-def test_missing_parts_are_left_out(tmp_path: Path) -> None:
+def test_sections_without_data_are_left_out(tmp_path: Path) -> None:
     only = {"schema": 1, "title": "", "summary": "", "records": [record("mle", "nll", 0.3)]}
     page = Page(write_report(only, tmp_path / "a").read_text("utf-8"))
-    assert page.headings == ["Results", "How to read this"]
+    assert page.headings == ["Results", "Glossary"]
     assert [path.name for path in (tmp_path / "a" / "figures").glob("*.svg")] == ["metrics.svg"]
 
-    results = copy.deepcopy(synthetic())
+    results = copy.deepcopy(synthetic(seeds=(0,)))
     results["records"] = [
         r for r in results["records"] if not (r["method"] == "mle" and r["metric"] == "ece")
     ]
@@ -304,34 +311,92 @@ def test_missing_parts_are_left_out(tmp_path: Path) -> None:
     for curve in results["curves"]:
         if curve["kind"] == "training":
             curve["data"] = {"nll": [None, 1.0, 0.5]}
-    page = Page(write_report(results, tmp_path / "b").read_text("utf-8"))
-    assert "Training and collapse" in page.headings
+    page = Page(write_report(results, tmp_path / "b", pdf=False).read_text("utf-8"))
+    assert "Training and posterior collapse" in page.headings
     assert not list((tmp_path / "b" / "figures").glob("layers*"))
     assert "| – |" in (tmp_path / "b" / "report.md").read_text("utf-8")
 
 
 def test_several_tasks_get_their_own_parts(tmp_path: Path) -> None:
-    results = synthetic(seeds=(0,))
+    results = synthetic(seeds=(0,)) | {"curves": []}
     results["records"] += [r | {"dataset": "letters"} for r in results["records"]]
     results["records"] += [r | {"attention": "sdp"} for r in results["records"] if r["method"] == "mle"]
-    page = Page(write_report(results, tmp_path).read_text("utf-8"))
+    page = Page(write_report(results, tmp_path, pdf=False).read_text("utf-8"))
     assert page.headings.count("Robustness") == 2
     assert {"Handwritten digits", "letters"} <= set(page.headings)
     assert len(page.ids) == len(set(page.ids))
     assert "MLE (dot-product)" in (tmp_path / "report.md").read_text("utf-8")
 
 
-def test_every_method_fits(tmp_path: Path) -> None:
-    page = Page(write_report(synthetic((*LOOKS, "new-method"), (0,)), tmp_path).read_text("utf-8"))
+@pytest.mark.slow
+def test_ten_methods_fit_on_a_page(tmp_path: Path) -> None:
+    page = Page(write_report(synthetic((*LOOKS, "new-method"), (0,)), tmp_path, pdf=False).read_text("utf-8"))
     assert len(page.images) == 15  # with three further figures of examples, detection bars and ranks
     assert "new-method" in (tmp_path / "report.md").read_text("utf-8")
+
+
+def material(results: dict[str, Any]) -> Material:
+    cells = aggregate(results["records"])
+    return Material(("digits", ""), cells, results["curves"], {}, looks(row for row, _ in cells))
+
+
+def test_comparable_methods_give_no_warning() -> None:
+    assert warnings(material(synthetic())) == []
+
+
+def test_collapsed_layers_are_warned_about() -> None:
+    results = synthetic()
+    for curve in results["curves"]:
+        if curve["kind"] == "training" and curve["method"] == "sgpa":
+            for name in ("kl_g", "kl_a"):
+                curve["data"]["layers"][name] = [[kl, 0.01, kl] for kl, *_ in curve["data"]["layers"][name]]
+    (warning,) = warnings(material(results))
+    assert warning.startswith("SGPA: the KL of layer 2 ends below 0.1 nats.")
+
+
+def test_different_seeds_epochs_and_test_inputs_are_warned_about() -> None:
+    results = synthetic()
+    results["records"] = [r for r in results["records"] if (r["method"], r["seed"]) != ("sgpa", 2)]
+    for curve in results["curves"]:
+        if curve["method"] == "sgpa" and curve["kind"] == "training":
+            curve["data"]["epoch"] = [2 * epoch for epoch in curve["data"]["epoch"]]
+        if curve["method"] == "sgpa" and curve["kind"] == "reliability":
+            curve["data"]["count"] = [2 * count for count in curve["data"]["count"]]
+    assert warnings(material(results)) == [
+        "Seeds differ: 0, 1 and 2 for MLE; 0 and 1 for SGPA.",
+        "Epochs of the last training stage differ: 40 for MLE; 80 for SGPA.",
+        "Test inputs differ: 400 for MLE; 800 for SGPA.",
+    ]
+
+
+def test_warnings_are_shown_on_the_page(tmp_path: Path) -> None:
+    records = [record("mle", "nll", 0.3, 0), record("mle", "nll", 0.3, 1), record("sgpa", "nll", 0.2)]
+    page = write_report({"schema": 1, "records": records}, tmp_path, pdf=False)
+    assert '<p class="warning"><strong>Warning</strong> Seeds differ: 0 and 1 for MLE' in page.read_text(
+        "utf-8"
+    )
+    assert "- **Warning**: Seeds differ" in (tmp_path / "report.md").read_text("utf-8")
+
+
+def test_sparse_bins_are_marked(report: Path) -> None:
+    assert "Grey crosses: bins of fewer than 20 answers." in report.read_text("utf-8")
+
+
+def test_every_file_of_the_report_is_in_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    patterns = project["tool"]["setuptools"]["package-data"]["sgpa"]
+    package = ROOT / "src" / "sgpa"
+    files = [path.relative_to(package) for path in (package / "report").rglob("*") if path.is_file()]
+    data = [file for file in files if file.suffix not in (".py", ".pyc")]
+    assert {"page.html.j2", "look.html.j2", "paper_results.csv"} <= {file.name for file in data}
+    assert [file for file in data if not any(file.match(pattern) for pattern in patterns)] == []
 
 
 @pytest.mark.parametrize(
     ("results", "words"),
     [({}, "schema None"), ({"schema": 2}, "schema 2"), ({"schema": 1, "records": []}, "no records")],
 )
-def test_unreadable_results_are_named(results: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_unreadable_results_raise(results: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=words):
         write_report(results, tmp_path)
 
@@ -351,7 +416,7 @@ def test_browser_opens_the_page(report: Path, tmp_path: Path, width: int) -> Non
     assert high - low > 100
 
 
-def test_what_is_measured_every_few_epochs_still_makes_a_line():
+def test_values_logged_every_few_epochs_make_a_line():
     curve = {"data": {"epoch": [1, 2, 3, 4], "validation": [None, 0.5, None, 0.3]}}
     found = history([curve, curve], "validation")
     assert found is not None

@@ -1,4 +1,4 @@
-"""The paired comparison against scipy, by hand, and where it has nothing to say."""
+"""The paired comparison against scipy, by hand, and in degenerate cases."""
 
 import numpy as np
 import pytest
@@ -28,14 +28,14 @@ def test_equals_scipy(pairs: list[tuple[float, float]]) -> None:
         assert found.p == pytest.approx(ttest_rel(x, y).pvalue)
 
 
-def test_no_difference_at_all() -> None:
+def test_equal_values_give_p_one() -> None:
     found = paired_difference({0: 0.1, 1: 0.2, 2: 0.3}, {0: 0.1, 1: 0.2, 2: 0.3})
     assert found is not None
     assert (found.mean, found.error, found.p, found.n) == (0.0, 0.0, 1.0, 3)
     assert not found.significant
 
 
-def test_the_same_difference_in_every_seed_has_no_spread_to_test_against() -> None:
+def test_a_constant_difference_has_no_p_value() -> None:
     found = paired_difference({0: 1.1, 1: 1.2, 2: 1.3}, {0: 0.1, 1: 0.2, 2: 0.3})
     assert found is not None
     assert found.mean == pytest.approx(1.0)
@@ -44,7 +44,7 @@ def test_the_same_difference_in_every_seed_has_no_spread_to_test_against() -> No
     assert not found.significant
 
 
-def test_few_seeds_are_not_tested() -> None:
+def test_fewer_than_three_seeds_have_no_p_value() -> None:
     two = paired_difference({0: 1.0, 1: 2.0}, {0: 0.0, 1: 0.5})
     assert two is not None
     assert (two.mean, two.error, two.p, two.n) == (1.25, pytest.approx(0.25), None, 2)
@@ -67,7 +67,7 @@ RECORDS = [
 ]
 
 
-def test_marks_follow_the_pairing_not_the_error_bars() -> None:
+def test_marks_come_from_paired_differences() -> None:
     cells = aggregate(RECORDS)
     found = against_mle(cells, NLL)
     assert set(found) == {("kernel", "sgpa"), ("kernel", "mcd"), ("kernel", "de")}

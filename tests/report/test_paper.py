@@ -1,4 +1,4 @@
-"""The published numbers beside ours, and our ranks against the published ones."""
+"""Published numbers beside ours, and ranks computed from published numbers."""
 
 import csv
 from importlib.resources import files
@@ -8,8 +8,8 @@ import pytest
 from sgpa.report import aggregate, evaluation_table, to_html, to_markdown
 from sgpa.report.figures.style import looks
 from sgpa.report.paper import STANDS_FOR, beside, paper_shift, published
+from sgpa.report.ranking import rank_table
 from sgpa.report.sections.blocks import Material, notes
-from sgpa.report.sections.ranking import rank_table
 from sgpa.report.tables import Column
 from support.fake_results import record
 
@@ -17,7 +17,7 @@ ROWS = list(csv.DictReader((files("sgpa.report") / "paper_results.csv").read_tex
 CIFAR = {"dataset": "cifar10", "attention": "kernel"}
 
 
-def test_every_printed_value_is_found() -> None:
+def test_every_published_value_is_matched() -> None:
     plain = [r for r in ROWS if r["evaluation"] in ("in-distribution", "robustness", "ood-detection")]
     for row in plain:
         ours = [
@@ -35,7 +35,7 @@ def test_forms_of_sgpa_are_variants() -> None:
         assert found.mean == accuracy
 
 
-def test_our_names_of_shifts_stand_for_the_published_ones() -> None:
+def test_shifts_are_matched_with_published_ones() -> None:
     assert paper_shift("cifar10-c-regenerated:3") == "cifar10-c:3"
     assert paper_shift("mini_imagenet") == "miniimagenet"
     assert paper_shift("cola-ood") == "cola-ood"
@@ -43,7 +43,7 @@ def test_our_names_of_shifts_stand_for_the_published_ones() -> None:
     assert set(STANDS_FOR.values()) <= printed
 
 
-def test_tables_show_ours_above_the_papers() -> None:
+def test_tables_show_published_values_below_ours() -> None:
     where = {"evaluation": "robustness", "shift": "cifar10-c-regenerated:5", **CIFAR}
     records = [record("sgpa", "nll", 2.0, seed, **where) for seed in range(3)]
     records += [record("mine", "nll", 1.9, **where), record("sgpa", "brier", 0.5, **where)]
@@ -58,7 +58,7 @@ def test_tables_show_ours_above_the_papers() -> None:
     ]
     assert '<span class="paper">paper 2.381</span>' in to_html(table)
     assert to_html(table).count("paper 2.381") == 1
-    assert "Regenerated corruptions stand for the official files." in notes(table)
+    assert "Regenerated corruptions are compared with the official files." in notes(table)
 
 
 def test_aupr_is_compared_at_the_papers_share() -> None:
@@ -79,7 +79,7 @@ def test_mce_is_compared_with_that_of_all_classes() -> None:
     assert {column.metric: value.mean for (_, column), value in found.items()} == {"mce_all_classes": 0.0825}
 
 
-def test_misprints_carry_a_question_mark_and_ensembles_no_error() -> None:
+def test_misprints_are_doubtful_and_ensembles_have_no_error() -> None:
     assert published()[("zinc", ""), "in-distribution", "", "kernel", "mle", "nll"].doubtful
     assert not published()[("zinc", ""), "in-distribution", "", "kernel", "mle", "mae"].doubtful
     key = (("cifar10", ""), "ood-detection", "svhn", "kernel", "de", "auroc")
@@ -87,7 +87,7 @@ def test_misprints_carry_a_question_mark_and_ensembles_no_error() -> None:
 
 
 @pytest.mark.parametrize("augmentation", ["none", "three-augment"])
-def test_published_ranks_come_out_of_the_published_tables(augmentation: str) -> None:
+def test_ranks_of_published_numbers_equal_published_ranks(augmentation: str) -> None:
     records = [
         {**row, "value": float(row["mean"]), "seed": 0}
         for row in ROWS

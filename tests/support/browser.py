@@ -1,6 +1,7 @@
-"""A headless Chromium for tests, driven over its debugging pipe: no package beyond the browser is needed."""
+"""A headless Chromium for tests, controlled over its debugging pipe; needs no package beyond the browser."""
 
 import base64
+import fcntl
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 
 class Browser:
-    """One page of a browser that records what the page asks for and complains about.
+    """One page of a browser; records its requests and console messages.
 
     >>> with Browser(tmp_path) as browser:  # doctest: +SKIP
     ...     browser.open(page.as_uri(), width=390)
@@ -32,9 +33,10 @@ class Browser:
         self._read, answer_write = os.pipe()
 
         def three_and_four() -> None:  # the file descriptors Chromium reads commands from and answers on
-            low, high = os.dup(command_read), os.dup(answer_write)
-            os.dup2(low, 3)
-            os.dup2(high, 4)
+            # copies above 10 first: a copy that happens to be 3 or 4 would be closed when Chromium starts
+            commands, answers = (fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (command_read, answer_write))
+            os.dup2(commands, 3)
+            os.dup2(answers, 4)
 
         arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"]
         arguments += ["--hide-scrollbars", f"--user-data-dir={self.profile}", "about:blank"]
@@ -91,7 +93,7 @@ class Browser:
         )
         self.call("Page.navigate", url=url)
         while self.ask("document.readyState") != "complete" or self.ask("location.href") != url:
-            pass
+            pass  # every question waits for its answer
 
     def ask(self, expression: str) -> Any:
         """The value of an expression on the page."""

@@ -1,6 +1,6 @@
-"""Results of a full benchmark that never was: nine methods, two attentions, four tasks; for tests only.
+"""Invented results of a benchmark of nine methods, two attentions and four tasks, for tests of the report.
 
-The numbers are drawn at random around made-up levels and say nothing about any method.
+The numbers are random and say nothing about any method.
 """
 
 import zlib
@@ -10,7 +10,7 @@ import numpy as np
 
 from sgpa.evaluation import metrics
 
-# calibration (1 = as sharp as MLE, 0 = as flat as can be) and extra accuracy of each made-up method
+# over-confidence (1 = that of MLE, 0 = none) and extra accuracy of each method
 LEVELS = {
     "mle": (1.0, 0.0),
     "ts": (0.6, 0.0),
@@ -41,7 +41,7 @@ TYPES = (
     "pixelate",
     "jpeg_compression",
 )
-OUTSIDE = {"cifar100": 0.74, "svhn": 0.78, "mini_imagenet": 0.75}
+OOD = {"cifar100": 0.74, "svhn": 0.78, "mini_imagenet": 0.75}
 LAYERED = ("mle", "sgpa")
 
 
@@ -70,11 +70,11 @@ class Made:
         about = self.who | {"evaluation": evaluation, "shift": shift}
         self.records += [about | {"metric": name, "value": float(value)} for name, value in values.items()]
 
-    def draw(self, kind: str, shift: str, data: Any) -> None:
+    def add_curve(self, kind: str, shift: str, data: Any) -> None:
         self.curves.append(self.who | {"kind": kind, "shift": shift, "data": data})
 
     def classified(self, evaluation: str, shift: str, level: float, classes: int, *, curves: bool) -> None:
-        """Metrics around an accuracy `level`, and curves of made-up answers that have about that accuracy."""
+        """Metrics around an accuracy `level`, and curves of random answers with about that accuracy."""
         right = float(np.clip(level + self.extra + self.noise(0.004), 0.05, 0.99))
         wrong = 1 - right
         values = {
@@ -82,6 +82,7 @@ class Made:
             "nll": wrong * (2 + 5 * self.sharp) * 0.8 + self.noise(0.01),
             "ece": 0.02 + 0.9 * wrong * self.sharp + abs(self.noise(0.003)),
             "mce": 0.06 + 1.1 * wrong * self.sharp + abs(self.noise(0.008)),
+            "mce_20": 0.05 + 1.0 * wrong * self.sharp,
             "brier": 1.3 * wrong * (1 + 0.4 * self.sharp),
             "aurc": 0.4 * wrong * (1 - 0.2 * self.sharp),
         }
@@ -95,10 +96,10 @@ class Made:
             p[:, 0] = confidence
             hit = self.own.random(n) < np.clip(confidence - wrong * self.sharp, 0, 1)
             y = np.where(hit, 0, self.own.integers(1, classes, n))
-            self.draw("reliability", shift, metrics.reliability(p, y).as_dict())
+            self.add_curve("reliability", shift, metrics.reliability(p, y).as_dict())
             found = metrics.risk_coverage(1 - confidence, y != 0)
             kept = slice(0, None, 5)
-            self.draw(
+            self.add_curve(
                 "risk-coverage",
                 shift,
                 {"coverage": found.coverage[kept].tolist(), "risk": found.risk[kept].tolist()},
@@ -116,7 +117,7 @@ class Made:
         for shift, centre in centres.items():
             drawn = np.abs(self.own.normal(centre * (1.4 - self.sharp) * np.log(classes), 0.35, 600))
             count, _ = np.histogram(np.minimum(drawn, np.log(classes)), edges)
-            self.draw("entropy", shift, {"edges": edges.tolist(), "count": count.tolist()})
+            self.add_curve("entropy", shift, {"edges": edges.tolist(), "count": count.tolist()})
 
     def trained(self, epochs: int) -> None:
         epoch = np.arange(1, epochs + 1)
@@ -143,7 +144,7 @@ class Made:
                 name: [row.tolist() if at else [None] * 5 for row, at in zip(values, logged, strict=True)]
                 for name, values in per_layer.items()
             }
-        self.draw("training", "", history)
+        self.add_curve("training", "", history)
 
 
 def hash_of(*parts: object) -> int:
@@ -163,7 +164,7 @@ def cell(dataset: str, attention: str, method: str, seed: int, augmentation: str
                 made.classified("robustness", shift, level, 10, curves=False)
             shift = f"cifar10-c-regenerated:{strength}"
             made.classified("robustness", shift, 0.8 - 0.06 * strength, 10, curves=strength == 5)
-        for shift, level in OUTSIDE.items():
+        for shift, level in OOD.items():
             made.detected(shift, level)
         made.spread_out(10, {"": 0.25, "cifar100": 0.55, "svhn": 0.7, "mini_imagenet": 0.5})
         made.trained(60)
@@ -185,8 +186,8 @@ def cell(dataset: str, attention: str, method: str, seed: int, augmentation: str
     timing |= {"predict_seconds_per_row": 2e-5 * cost, "peak_memory_bytes": 7e8 * cost}
     return {
         "schema": 1,
-        "title": "Nine ways to know when you do not know",
-        "summary": "A made-up benchmark: its numbers are random and say nothing about any method.",
+        "title": "Benchmark of nine methods",
+        "summary": "The numbers are random and say nothing about any method.",
         "records": made.records,
         "curves": made.curves,
         "run": {
@@ -208,7 +209,7 @@ def cells(
     seeds: tuple[int, ...] = SEEDS,
     attentions: tuple[str, ...] = ATTENTIONS,
 ) -> list[dict[str, Any]]:
-    """One results dict per cell; an ensemble exists once."""
+    """One results dict per cell; ensembles have one seed."""
     return [
         cell(dataset, attention, method, seed)
         for dataset in datasets

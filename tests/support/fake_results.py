@@ -1,4 +1,4 @@
-"""Results of a run that never was, for tests of the report."""
+"""Invented results of a run, for tests of the report."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def record(method: str, metric: str, value: float | None, seed: int = 0, **other
 
 
 def synthetic(methods: tuple[str, ...] = METHODS, seeds: tuple[int, ...] = SEEDS) -> dict[str, Any]:
-    """A test fixture with the shape of a results.json: made-up numbers that say nothing about any method."""
+    """A results.json with random numbers, which say nothing about any method."""
     rng = np.random.default_rng(0)
     records: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
@@ -45,6 +45,8 @@ def synthetic(methods: tuple[str, ...] = METHODS, seeds: tuple[int, ...] = SEEDS
                     "nll": (0.11 + 0.32 * decay * better) * spread(),
                     "ece": (0.02 + 0.05 * decay * better) * spread(),
                     "mce": (0.2 + 0.04 * decay * better) * spread(),
+                    "mce_20": (0.1 + 0.04 * decay * better) * spread(),
+                    "error_auroc": (0.9 - 0.02 * decay * better) * spread(),
                     "brier": (0.05 + 0.12 * decay * better) * spread(),
                 }
 

@@ -1,4 +1,4 @@
-"""Devices: whether one is there, and how much memory a piece of work takes at most."""
+"""Check of device names, and peak memory."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -11,19 +11,18 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def forget_peak(device: str) -> None:
-    """Start counting anew."""
+    """Reset the peak memory counter."""
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats(device)
         return
-    with suppress(OSError):  # not on every system; the peak of the whole process is then reported
+    with suppress(OSError):  # not available everywhere: `peak` is then that of the whole process
         RESET.write_text("5")
 
 
 def peak(device: str) -> int | None:
-    """Bytes at most since then; None where the system does not tell.
+    """Peak memory in bytes since `forget_peak`; None where the system does not report it.
 
-    Of a GPU it is what the process held: a recorded step works in memory of its own, which is held all the
-    time and allocated at none.
+    For a GPU it is the reserved memory, because the private pool of a CUDA graph does not count as allocated.
     """
     if device.startswith("cuda"):
         return torch.cuda.max_memory_reserved(device)
@@ -35,7 +34,7 @@ def peak(device: str) -> int | None:
 
 
 def check_device(name: str) -> None:
-    """One clear line for a device that is not there."""
+    """Raise unless the device exists."""
     known = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     fine = name in known or (name == "cuda" and len(known) > 1)
     check_fields("trainer", [("device", name, fine, ", ".join(known))])

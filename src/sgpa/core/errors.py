@@ -1,15 +1,15 @@
-"""What can go wrong, said in one line that tells the reader what to do next."""
+"""Exceptions of the package. A message is one line: the argument, its value, what is allowed."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class SgpaError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base class of all exceptions of this package."""
 
 
 class InputError(SgpaError, ValueError):
-    """A tensor or file handed to us has the wrong shape, type or content."""
+    """An input tensor or file has the wrong shape, type or content."""
 
 
 class ConfigError(SgpaError, ValueError):
@@ -24,7 +24,7 @@ class CheckpointError(SgpaError):
     """A saved model or run cannot be read back."""
 
 
-Check = tuple[str, object, bool, str]  # field, its value, whether it is fine, what is allowed
+Check = tuple[str, object, bool, str]  # field, its value, whether it is valid, what is allowed
 
 
 def check_fields(owner: str, checks: Iterable[Check]) -> None:
@@ -35,18 +35,19 @@ def check_fields(owner: str, checks: Iterable[Check]) -> None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """What may have been meant, to be put behind the complaint."""
+    """A suggestion for the end of an error message: similar words, or all known ones."""
     names = list(known)
     close = get_close_matches(word, names, 3, 0.5)
-    said = " or ".join(close) if close else ""
-    return f"; did you mean {said}?" if said else f" (known: {', '.join(names)})" if names else ""
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    return f" (known: {', '.join(names)})" if names else ""
 
 
-ADVICE = "Set TORCH"  # how compilers end
+ADVICE = "Set TORCH"  # first words of the debugging advice of torch.compile
 
 
 def first_line(error: Exception) -> str:
-    """What an error says first, or what it is where it says nothing; after a colon also the last."""
-    said = (line.strip() for line in str(error).splitlines())
-    lines = [line for line in said if line and not line.startswith(ADVICE)] or [type(error).__name__]
+    """The first line of an error message, or its type; joined with the last line after a colon."""
+    stripped = (line.strip() for line in str(error).splitlines())
+    lines = [line for line in stripped if line and not line.startswith(ADVICE)] or [type(error).__name__]
     return f"{lines[0]} {lines[-1]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]

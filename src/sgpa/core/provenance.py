@@ -1,4 +1,4 @@
-"""Where, when and with what a run was made: the facts that let a stranger trust or repeat it."""
+"""Provenance of a run: versions, hardware, commit and date."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ import torch
 
 from sgpa.core.files import read_json, write_json
 
-FILE = "made.json"  # in a folder: where, when and with what its contents were made
+FILE = "made.json"  # the provenance of a folder's contents
 
 
 def provenance() -> dict[str, Any]:
@@ -31,25 +31,25 @@ def provenance() -> dict[str, Any]:
 
 
 def record(folder: Path) -> None:
-    """Keep the facts beside what was made."""
+    """Write the provenance into the folder."""
     write_json(folder / FILE, provenance())
 
 
 def of_all(folders: Sequence[Path]) -> dict[str, Any]:
-    """The facts of folders that go together: what they agree in, or a list; the date is the last.
+    """The provenance of several folders: one value where they agree, otherwise a list; the latest date.
 
-    Nothing where nothing was recorded.
+    Empty where no folder has a record.
     """
     files = [folder / FILE for folder in dict.fromkeys(folders) if (folder / FILE).exists()]
-    made = [read_json(file) for file in files]
-    if not made:
+    records = [read_json(file) for file in files]
+    if not records:
         return {}
-    found = {name: _agreed([facts[name] for facts in made]) for name in made[0] if name != "date"}
-    return found | {"date": max(facts["date"] for facts in made)}
+    facts = {name: _agreed([each[name] for each in records]) for name in records[0] if name != "date"}
+    return facts | {"date": max(each["date"] for each in records)}
 
 
 def _agreed(values: Sequence[Any]) -> Any:
-    """The value, or those that differ in a list."""
+    """The common value, or a list of the different ones."""
     different = [value for i, value in enumerate(values) if value not in values[:i]]
     return different[0] if len(different) == 1 else different
 
@@ -62,7 +62,7 @@ def _version() -> str:
 
 
 def _cpu() -> str:
-    """Model and number of cores, as far as the system tells."""
+    """Model and number of cores, as far as the system reports them."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -70,16 +70,13 @@ def _cpu() -> str:
 
 
 def _commit() -> str:
-    """The commit of the source tree, or 'unknown' where the package was installed without one.
-
-    Where a tree is copied to another machine without its history, $SGPA_COMMIT says what it is.
-    """
+    """The commit of the source tree: that of $SGPA_COMMIT, that of git, or 'unknown'."""
     if named := os.environ.get("SGPA_COMMIT"):
         return named
     command = ["git", "describe", "--always", "--dirty"]
     here = Path(__file__).parent
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=here)
+        completed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=here)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return done.stdout.strip()
+    return completed.stdout.strip()

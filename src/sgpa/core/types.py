@@ -1,4 +1,4 @@
-"""The few values that travel between the parts of the package. All are frozen."""
+"""Values that the parts of the package exchange: outputs, losses, predictions. All are frozen."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -6,6 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from sgpa.core.errors import InputError
 from sgpa.core.inputs import Inputs
 
 
@@ -18,7 +19,7 @@ class Kl:
 
     @staticmethod
     def zero(like: Tensor) -> "Kl":
-        """No divergence: what deterministic attention over `like` [..., B, T, E] reports."""
+        """Zeros, for deterministic attention over `like` [..., B, T, E]."""
         return Kl(like.new_zeros(()), like.new_zeros(like.shape[:-2]))
 
 
@@ -32,7 +33,7 @@ class Posterior:
 
 @dataclass(frozen=True)
 class AttentionOutput:
-    """What an attention layer returns: values like its input, and what they cost in nats."""
+    """What an attention layer returns: values with the shape of its input, and the KL."""
 
     value: Tensor  # [B, T, E], or [S, B, T, E] when samples were asked for
     kl: Kl
@@ -60,7 +61,7 @@ class ModelOutput:
 
 @dataclass(frozen=True)
 class Loss:
-    """The negative ELBO with its parts kept apart."""
+    """The negative ELBO and its parts."""
 
     nll: Tensor  # -E_q[log p(y | F^L)], mean over sequences   []
     kl_g: Tensor  # []
@@ -70,7 +71,7 @@ class Loss:
 
     @property
     def total(self) -> Tensor:
-        """What is minimised."""
+        """The number to minimise, []."""
         return self.nll + self.weight_g * self.kl_g + self.weight_a * self.kl_a
 
     @property
@@ -81,18 +82,38 @@ class Loss:
 
 @dataclass(frozen=True)
 class Classification:
-    """Predicted class probabilities with their uncertainty split in two (all in nats)."""
+    """Predicted class probabilities, with the uncertainty split into two parts (in nats).
 
-    probabilities: Tensor  # averaged over samples                              [B, K]
-    expected_entropy: Tensor  # what more data would not remove                 [B]
-    entropy: Tensor = field(init=False)  # of the averaged probabilities        [B]
+    Probabilities in half precision are raised to float32 and normalised: entropies and logarithms of
+    float16 and bfloat16 numbers are too coarse, and a float16 zero only means "below 6e-8".
+
+    Args:
+        probabilities: mean over samples of softmax(f), [B, K].
+        expected_entropy: mean over samples of the entropy of softmax(f), [B]: the part of the uncertainty
+            that comes from the data and that more training data would not remove.
+
+    Example:
+        >>> p = Classification(torch.tensor([[0.5, 0.5]]), torch.tensor([0.3]))
+        >>> p.label.tolist(), round(float(p.entropy), 3), round(float(p.mutual_information), 3)
+        ([0], 0.693, 0.393)
+    """
+
+    probabilities: Tensor  # [B, K]
+    expected_entropy: Tensor  # [B]
+    entropy: Tensor = field(init=False)  # of the mean probabilities   [B]
 
     def __post_init__(self) -> None:
+        given = self.probabilities.dtype
+        if given in (torch.float16, torch.bfloat16):
+            smallest = torch.finfo(given).tiny * torch.finfo(given).eps  # the smallest positive number
+            p = self.probabilities.float().clamp_min(smallest)
+            object.__setattr__(self, "probabilities", p / p.sum(-1, keepdim=True))
+            object.__setattr__(self, "expected_entropy", self.expected_entropy.float())
         object.__setattr__(self, "entropy", torch.special.entr(self.probabilities).sum(-1))
 
     @property
     def mutual_information(self) -> Tensor:
-        """Entropy minus expected entropy: what the model does not know, [B]."""
+        """Entropy minus expected entropy: the part of the uncertainty that comes from the model, [B]."""
         return (self.entropy - self.expected_entropy).clamp_min(0)
 
     @property
@@ -102,25 +123,35 @@ class Classification:
 
     @property
     def score(self) -> Tensor:
-        """High where the input looks unfamiliar: the predictive entropy, [B]."""
+        """Out-of-distribution score, high for unfamiliar inputs: the predictive entropy, [B]."""
         return self.entropy
 
 
 @dataclass(frozen=True)
 class Regression:
-    """Predicted values as an equal mixture of Laplace(f_s, b_s), one component per sample."""
+    """Predicted values as an equal mixture of Laplace(f_s, b_s), one component per sample.
 
-    samples: Tensor  # f_s                                        [S, B]
-    scale: Tensor  # b, the same for all components or not        [] or [S, 1]
+    Args:
+        samples: the components' means f_s in the unit of the targets, [S, B].
+        scale: b, one number for all components [] or one for each [S, 1].
+
+    Example:
+        >>> p = Regression(torch.tensor([[1.0], [3.0]]), torch.tensor(0.5))
+        >>> float(p.mean), float(p.model_variance), float(p.data_variance)
+        (2.0, 1.0, 0.5)
+    """
+
+    samples: Tensor  # f_s    [S, B]
+    scale: Tensor  # b        [] or [S, 1]
 
     @property
     def mean(self) -> Tensor:
-        """[B]."""
+        """Mean of the mixture, [B]."""
         return self.samples.mean(0)
 
     @property
     def model_variance(self) -> Tensor:
-        """Spread of the samples: what the model does not know, [B]."""
+        """Variance of the samples: the part of the variance that comes from the model, [B]."""
         return self.samples.var(0, correction=0)
 
     @property
@@ -135,7 +166,7 @@ class Regression:
 
     @property
     def score(self) -> Tensor:
-        """High where the input looks unfamiliar: the predictive variance, [B]."""
+        """Out-of-distribution score, high for unfamiliar inputs: the predictive variance, [B]."""
         return self.variance
 
 
@@ -143,7 +174,18 @@ Prediction = Classification | Regression
 
 
 class Predictor(Protocol):
-    """Anything that predicts with uncertainty."""
+    """Anything that predicts with uncertainty: a model, a calibrated model, an ensemble."""
 
     def predict(self, inputs: Inputs) -> Prediction:
         """Predictions for all rows of `inputs`."""
+        ...
+
+    def with_samples(self, samples: int) -> "Predictor":
+        """The same predictor with another number of samples; an ensemble passes it to every member.
+
+        0 draws nothing and needs sampled attention. A predictor that has no such choice raises `InputError`.
+        """
+        raise InputError(
+            f"samples={samples}: {type(self).__name__} does not offer that choice; SGPA and its ensembles "
+            "do (0 or more), MFVI and MC dropout (1 or more); leave `samples` out"
+        )

@@ -1,69 +1,35 @@
-"""From a predictor and test sets to tidy records, and the curves a report draws."""
+"""From a predictor and test sets to records and curves."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from sgpa.core.inputs import Inputs
 from sgpa.core.types import Classification, Prediction, Predictor, Regression
 from sgpa.data import Dataset
 from sgpa.evaluation import metrics
+from sgpa.evaluation.results import OodSet, ResultCache, Results, Subject, no_cache
 
 ENTROPY_BINS = 24
 RISK_POINTS = 101
 
-
-@dataclass(frozen=True)
-class Subject:
-    """Whose numbers these are: the columns every record and curve of a run shares."""
-
-    dataset: str
-    attention: str  # sdp or kernel
-    method: str
-    seed: int
-    augmentation: str = ""
-
-
-@dataclass
-class Results:
-    """Records (one number each) and curves, in the order they were measured."""
-
-    records: list[dict[str, Any]] = field(default_factory=list)
-    curves: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, subject: Subject, evaluation: str, shift: str, values: dict[str, float]) -> None:
-        """One record per metric."""
-        about = asdict(subject) | {"evaluation": evaluation, "shift": shift}
-        self.records += [about | {"metric": name, "value": value} for name, value in values.items()]
-
-    def draw(self, subject: Subject, kind: str, shift: str, data: Any) -> None:
-        """One curve."""
-        self.curves.append(asdict(subject) | {"kind": kind, "shift": shift, "data": data})
-
-
-@dataclass(frozen=True)
-class Outside:
-    """Inputs that do not come from the training distribution.
-
-    `reference_size` is the size of the set they were drawn from: AUPR depends on the share of unfamiliar
-    inputs, so it is also given as if there were that many.
-    """
-
-    inputs: Inputs
-    reference_size: int | None = None
-
-
-# Called with the name of a part of a test and how to measure it: measures it, or knows it from before.
-Keep = Callable[[str, Callable[[], Results]], Results]
-
-
-def at_once(part: str, measure: Callable[[], Results]) -> Results:
-    """Keep nothing."""
-    del part
-    return measure()
+Outside = OodSet  # former names, for callers that still use them
+Keep = ResultCache
+at_once = no_cache
+__all__ = [
+    "Keep",
+    "OodSet",
+    "Outside",
+    "ResultCache",
+    "Results",
+    "Subject",
+    "at_once",
+    "classification_metrics",
+    "detection",
+    "evaluate",
+    "no_cache",
+    "regression_metrics",
+]
 
 
 def evaluate(
@@ -72,11 +38,23 @@ def evaluate(
     test: Dataset,
     *,
     shifts: Mapping[str, Callable[[], Dataset]] | None = None,
-    outside: Mapping[str, Outside] | None = None,
+    ood: Mapping[str, OodSet] | None = None,
 ) -> Results:
-    """In-distribution test, robustness under each shift, and detection of each set from outside.
+    """Evaluate in distribution, under each shift, and as a detector of each out-of-distribution set.
 
-    `shifts` are made one at a time, when their turn comes: they can be large.
+    Args:
+        predictor: predicts classes or values.
+        subject: the columns of all records.
+        test: inputs with targets.
+        shifts: name -> function that makes a shifted test set. They can be large and are made one at a time.
+        ood: name -> inputs that do not come from the training distribution.
+
+    Returns:
+        One record per number, and curves for the report.
+
+    Example:
+        >>> subject = Subject("digits", "kernel", "sgpa", seed=0)
+        >>> evaluate(model, subject, test, ood={"photos": OodSet(photos)}).records  # doctest: +SKIP
     """
     results = Results()
     clean = predictor.predict(test.inputs)
@@ -85,78 +63,90 @@ def evaluate(
         shifted = make()
         _measure(results, subject, "robustness", name, predictor.predict(shifted.inputs), shifted)
     _histogram(results, subject, "", clean)
-    for name, unfamiliar in (outside or {}).items():
-        found = predictor.predict(unfamiliar.inputs)
-        results.add(subject, "ood-detection", name, detection(clean, found, unfamiliar.reference_size))
-        _histogram(results, subject, name, found)
+    for name, ood_set in (ood or {}).items():
+        prediction = predictor.predict(ood_set.inputs)
+        results.add(subject, "ood-detection", name, detection(clean, prediction, ood_set.reference_size))
+        _histogram(results, subject, name, prediction)
     return results
 
 
-def detection(inside: Prediction, outside: Prediction, reference_size: int | None = None) -> dict[str, float]:
-    """How well the score (entropy or variance) tells the two sets apart; outside is the positive class."""
-    scores = np.concatenate([p.score.cpu().double().numpy() for p in (inside, outside)])
-    sizes = [len(p.score) for p in (inside, outside)]
-    is_out = np.repeat([0, 1], sizes)
+def detection(inside: Prediction, ood: Prediction, reference_size: int | None = None) -> dict[str, float]:
+    """Metrics of OOD detection by the score (entropy or variance); OOD is the positive class."""
+    scores = np.concatenate([p.score.cpu().double().numpy() for p in (inside, ood)])
+    sizes = [len(p.score) for p in (inside, ood)]
+    is_ood = np.repeat([0, 1], sizes)
     values = {
-        "auroc": metrics.auroc(scores, is_out),
-        "aupr": metrics.aupr(scores, is_out),
-        "fpr_at_95_tpr": metrics.fpr_at_95_tpr(scores, is_out),
+        "auroc": metrics.auroc(scores, is_ood),
+        "aupr": metrics.aupr(scores, is_ood),
+        "fpr_at_95_tpr": metrics.fpr_at_95_tpr(scores, is_ood),
         "ood_share": sizes[1] / sum(sizes),
     }
     if reference_size is not None:
         weights = np.repeat([1.0, reference_size / sizes[1]], sizes)
-        values["aupr_paper_share"] = metrics.aupr(scores, is_out, weights)
+        values["aupr_paper_share"] = metrics.aupr(scores, is_ood, weights)
     return values
 
 
-def _measure(
-    results: Results, subject: Subject, evaluation: str, shift: str, found: Prediction, data: Dataset
-) -> None:
-    if isinstance(found, Regression):
-        results.add(subject, evaluation, shift, regression_metrics(found, data.targets))
-        return
-    p, y = found.probabilities.cpu().double().numpy(), data.targets.cpu().numpy()
-    entropy = found.entropy.cpu().numpy()
-    results.add(subject, evaluation, shift, classification_metrics(p, y, entropy))
-    results.draw(subject, "reliability", shift, metrics.reliability(p, y).as_dict())
-    results.draw(subject, "risk-coverage", shift, _risk_curve(entropy, p.argmax(1) != y))
-
-
-def _risk_curve(uncertainty: np.ndarray, wrong: np.ndarray) -> dict[str, list[float]]:
-    """The risk-coverage curve, evenly thinned to what a figure can show."""
-    found = metrics.risk_coverage(uncertainty, wrong)
-    n = len(found.risk)
-    kept = np.unique(np.linspace(0, n - 1, min(n, RISK_POINTS)).round().astype(int))
-    columns = {"coverage": found.coverage, "risk": found.risk}
-    return {name: values[kept].round(6).tolist() for name, values in columns.items()}
-
-
 def classification_metrics(p: np.ndarray, y: np.ndarray, entropy: np.ndarray) -> dict[str, float]:
-    """Every metric of class probabilities p [N, K]; MCC where there are two classes."""
+    """Every metric of class probabilities p [N, K], labels y [N] and predictive entropies [N].
+
+    MCC is for two classes. The two metrics of error detection need right and wrong answers, `mce_20` a bin
+    of at least 20 answers; where there are none, they are left out.
+    """
+    wrong = p.argmax(1) != y
+    reliability = metrics.reliability(p, y)
     values = {
         "accuracy": metrics.accuracy(p, y),
         "nll": metrics.nll(p, y),
-        "ece": metrics.ece(p, y),
-        "mce": metrics.mce(p, y),
+        "ece": reliability.ece,
+        "mce": reliability.mce,
         "mce_all_classes": metrics.mce_all_classes(p, y),
         "brier": metrics.brier(p, y),
-        "aurc": metrics.aurc(entropy, p.argmax(1) != y),
+        "aurc": metrics.aurc(entropy, wrong),
     }
+    if reliability.count.max() >= metrics.MCE_ANSWERS:
+        values["mce_20"] = reliability.mce_over(metrics.MCE_ANSWERS)
+    if wrong.any() and not wrong.all():
+        values["error_auroc"] = metrics.auroc(entropy, wrong)
+        values["error_fpr_at_95_tpr"] = metrics.fpr_at_95_tpr(entropy, wrong)
     return values | ({"mcc": metrics.matthews(p, y)} if p.shape[1] == 2 else {})
 
 
-def regression_metrics(found: Regression, targets: Tensor) -> dict[str, float]:
+def regression_metrics(prediction: Regression, targets: Tensor) -> dict[str, float]:
     """Errors of the mean, and the NLL of the mixture of samples."""
-    f, y = found.samples.cpu().double().numpy(), targets.cpu().double().numpy()
+    f, y = prediction.samples.cpu().double().numpy(), targets.cpu().double().numpy()
     return {
         "mae": metrics.mae(f.mean(0), y),
         "rmse": metrics.rmse(f.mean(0), y),
-        "nll": metrics.laplace_mixture_nll(f, found.scale, y),
+        "nll": metrics.laplace_mixture_nll(f, prediction.scale, y),
     }
 
 
-def _histogram(results: Results, subject: Subject, shift: str, found: Prediction) -> None:
-    if isinstance(found, Classification):
-        top = float(np.log(found.probabilities.shape[-1]))
-        count, edges = np.histogram(found.entropy.cpu().numpy(), bins=ENTROPY_BINS, range=(0.0, top + 1e-6))
-        results.draw(subject, "entropy", shift, {"edges": edges.tolist(), "count": count.tolist()})
+def _measure(
+    results: Results, subject: Subject, evaluation: str, shift: str, prediction: Prediction, data: Dataset
+) -> None:
+    if isinstance(prediction, Regression):
+        results.add(subject, evaluation, shift, regression_metrics(prediction, data.targets))
+        return
+    p, y = prediction.probabilities.cpu().double().numpy(), data.targets.cpu().numpy()
+    entropy = prediction.entropy.cpu().numpy()
+    results.add(subject, evaluation, shift, classification_metrics(p, y, entropy))
+    results.add_curve(subject, "reliability", shift, metrics.reliability(p, y).as_dict())
+    results.add_curve(subject, "risk-coverage", shift, _risk_curve(entropy, p.argmax(1) != y))
+
+
+def _risk_curve(uncertainty: np.ndarray, wrong: np.ndarray) -> dict[str, list[float]]:
+    """The risk-coverage curve at no more than `RISK_POINTS` evenly spaced coverages."""
+    curve = metrics.risk_coverage(uncertainty, wrong)
+    n = len(curve.risk)
+    kept = np.unique(np.linspace(0, n - 1, min(n, RISK_POINTS)).round().astype(int))
+    columns = {"coverage": curve.coverage, "risk": curve.risk}
+    return {name: values[kept].round(6).tolist() for name, values in columns.items()}
+
+
+def _histogram(results: Results, subject: Subject, shift: str, prediction: Prediction) -> None:
+    if isinstance(prediction, Classification):
+        top = float(np.log(prediction.probabilities.shape[-1]))
+        entropy = prediction.entropy.cpu().numpy()
+        count, edges = np.histogram(entropy, bins=ENTROPY_BINS, range=(0.0, top + 1e-6))
+        results.add_curve(subject, "entropy", shift, {"edges": edges.tolist(), "count": count.tolist()})

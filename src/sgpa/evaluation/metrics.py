@@ -1,77 +1,86 @@
-"""How good predictions and their uncertainty are, measured on a whole test set at once.
+"""Metrics of predictions and of their uncertainty, for a whole test set at once.
 
 Letters: N inputs, K classes, S samples. Every function takes arrays or tensors, computes in float64 and
-returns a float. Nothing is averaged over batches: batches of unequal size would weigh inputs unequally.
+returns a float. Metrics are not averaged over batches: batches of unequal size would weigh inputs unequally.
+
+Classification metrics take `probabilities` [N, K], rows that sum to 1, and integer `labels` [N]:
+
+>>> probabilities, labels = [[0.8, 0.2], [0.4, 0.6]], [0, 0]
+>>> accuracy(probabilities, labels), round(nll(probabilities, labels), 3)
+(0.5, 0.57)
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sgpa.core.errors import InputError
+from sgpa.evaluation.calibration import (
+    BINS,
+    MCE_ANSWERS,
+    Reliability,
+    ece,
+    mce,
+    mce_20,
+    mce_all_classes,
+    reliability,
+)
+from sgpa.evaluation.checks import (
+    Floats,
+    check_same_length,
+    checked_array,
+    checked_classes,
+    checked_marks,
+    dtype_of,
+)
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+__all__ = [
+    "BINS",
+    "MCE_ANSWERS",
+    "Reliability",
+    "RiskCoverage",
+    "accuracy",
+    "aupr",
+    "aurc",
+    "auroc",
+    "brier",
+    "ece",
+    "fpr_at_95_tpr",
+    "laplace_mixture_nll",
+    "mae",
+    "matthews",
+    "mce",
+    "mce_20",
+    "mce_all_classes",
+    "nll",
+    "reliability",
+    "risk_coverage",
+    "rmse",
+]
 
-# A float32 softmax returns 0 for anything smaller, so a zero is charged as the smallest number it can mean.
+# A softmax returns 0 for anything smaller, so a probability of 0 counts as the smallest positive number.
 TINY = float(np.finfo(np.float32).tiny)
-
-
-def _array(name: str, values: npt.ArrayLike, ndim: int) -> Floats:
-    """`values` as float64 with `ndim` axes, finite and not empty."""
-    source: Any = values
-    if hasattr(source, "detach"):  # a torch tensor, on any device and of any precision
-        source = source.detach().cpu().double().numpy()
-    array = np.asarray(source, dtype=np.float64)
-    if array.ndim != ndim:
-        raise InputError(f"{name} has shape {array.shape}; give it {ndim} axes")
-    if array.size == 0:
-        raise InputError(f"{name} is empty; a metric needs at least one input")
-    if not np.isfinite(array).all():
-        raise InputError(f"{name} holds NaN or infinity; look for the input that produced it")
-    return array
-
-
-def _same_length(**arrays: Floats) -> None:
-    lengths = {name: len(array) for name, array in arrays.items()}
-    if len(set(lengths.values())) > 1:
-        listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise InputError(f"lengths differ: {listed}; give one value per input")
-
-
-def _classified(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Floats, Ints]:
-    """Checked probabilities [N,K] and integer labels [N]."""
-    p, y = _array("probabilities", probabilities, 2), _array("labels", labels, 1)
-    _same_length(probabilities=p, labels=y)
-    if p.min() < 0 or np.abs(p.sum(1) - 1).max() > 1e-3:
-        raise InputError("probabilities must be at least 0 and sum to 1 over classes; pass softmax(logits)")
-    if not np.array_equal(y, np.floor(y)) or y.min() < 0 or y.max() >= p.shape[1]:
-        raise InputError(f"labels must be whole numbers from 0 to {p.shape[1] - 1}")
-    return p, y.astype(np.int64)
-
-
-def _binary(
-    scores: npt.ArrayLike, is_ood: npt.ArrayLike, weights: npt.ArrayLike | None
-) -> tuple[Floats, ...]:
-    """Checked scores, 0/1 marks and weights, each [N], with both kinds present."""
-    s, out = _array("scores", scores, 1), _array("is_ood", is_ood, 1)
-    w = np.ones_like(s) if weights is None else _array("weights", weights, 1)
-    _same_length(scores=s, is_ood=out, weights=w)
-    if not np.isin(out, (0, 1)).all():
-        raise InputError("is_ood must hold only 0 (in-distribution) and 1 (out-of-distribution)")
-    if w.min() < 0 or not (w @ out > 0 and w @ (1 - out) > 0):
-        raise InputError("is_ood needs both kinds of input with positive weight; only one was given")
-    return s, out, w
-
+TINY_FLOAT16 = 2.0**-24
 
 # Classification
 
 
 def accuracy(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
-    """Share of the N inputs whose most probable class is the label, in [0, 1]."""
-    p, y = _classified(probabilities, labels)
+    """Share of inputs whose most probable class is the label.
+
+    Args:
+        probabilities: [N, K], rows that sum to 1.
+        labels: integers [N], from 0 to K - 1.
+
+    Returns:
+        A number in [0, 1].
+
+    Example:
+        >>> accuracy([[0.8, 0.2], [0.4, 0.6]], [0, 0])
+        0.5
+    """
+    p, y = checked_classes(probabilities, labels)
     return float((p.argmax(1) == y).mean())
 
 
@@ -81,8 +90,11 @@ def matthews(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     With C the confusion matrix, t its row sums and h its column sums:
     (N tr C - t.h) / sqrt((N^2 - h.h)(N^2 - t.t)), and 0 where the denominator is 0
     (only one class predicted, or only one present).
+
+    >>> matthews([[0.9, 0.1], [0.2, 0.8]], [0, 1])
+    100.0
     """
-    p, y = _classified(probabilities, labels)
+    p, y = checked_classes(probabilities, labels)
     n, k = p.shape
     predicted = p.argmax(1)
     t, h = (np.bincount(z, minlength=k).astype(np.float64) for z in (y, predicted))
@@ -93,130 +105,32 @@ def matthews(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
 
 
 def nll(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
-    """Mean of -log p(label) in nats, p floored at the smallest normal float32: at most 87.3, not infinite."""
-    p, y = _classified(probabilities, labels)
-    return float(-np.log(np.maximum(p[np.arange(len(y)), y], TINY)).mean())
+    """Mean of -log p(label) in nats.
+
+    A probability of 0 counts as the smallest number its precision has, so that the value is finite: at most
+    87.3 per input, or 16.6 for float16.
+    """
+    p, y = checked_classes(probabilities, labels)
+    floor = TINY_FLOAT16 if dtype_of(probabilities) == "float16" else TINY
+    return float(-np.log(np.maximum(p[np.arange(len(y)), y], floor)).mean())
 
 
 def brier(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
-    """Mean over inputs of sum_k (p_k - [k = label])^2: between 0 and 2."""
-    p, y = _classified(probabilities, labels)
+    """Mean over inputs of sum_k (p_k - [k = label])^2: between 0 and 2.
+
+    >>> round(brier([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 2)
+    0.4
+    """
+    p, y = checked_classes(probabilities, labels)
     return float(np.square(p - np.eye(p.shape[1])[y]).sum(1).mean())
 
 
-# Calibration
-
-
-@dataclass(frozen=True)
-class Reliability:
-    """Confidence against accuracy in B bins (lo, hi]; NaN where a bin is empty."""
-
-    edges: Floats  # [B + 1], from 0 to 1
-    confidence: Floats  # mean confidence of a bin    [B]
-    accuracy: Floats  # share of right answers in it  [B]
-    count: Ints  # how many answers fell in it        [B]
-
-    @property
-    def gap(self) -> Floats:
-        """|accuracy - confidence| of the bins that hold anything."""
-        kept = self.count > 0
-        return np.abs(self.accuracy[kept] - self.confidence[kept])
-
-    @property
-    def ece(self) -> float:
-        """Expected calibration error: sum_b n_b / N |accuracy_b - confidence_b|."""
-        return float(self.gap @ self.count[self.count > 0] / self.count.sum())
-
-    @property
-    def mce(self) -> float:
-        """Maximum calibration error: the largest gap of a non-empty bin."""
-        return float(self.gap.max())
-
-    def as_dict(self) -> dict[str, list[float | int | None]]:
-        """The form saved in results.json: plain lists, with None for the NaN of an empty bin."""
-        fields = {"confidence": self.confidence, "accuracy": self.accuracy}
-        kept = {k: [None if np.isnan(x) else float(x) for x in v] for k, v in fields.items()}
-        return {"edges": self.edges.tolist(), **kept, "count": self.count.tolist()}
-
-
-def _bin(confidence: Floats, right: Floats, bins: int) -> Reliability:
-    """Bin (lo, hi]; the first bin also takes 0, and rounding above 1 stays in the last."""
-    if bins < 1:
-        raise InputError(f"bins={bins}; use at least 1")
-    edges = np.linspace(0, 1, bins + 1)
-    index = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, bins - 1)
-    count = np.bincount(index, minlength=bins)
-    divisor = np.where(count > 0, count, np.nan)
-    sums = (np.bincount(index, weights=values, minlength=bins) for values in (confidence, right))
-    mean_confidence, mean_right = (total / divisor for total in sums)
-    return Reliability(edges, mean_confidence, mean_right, count)
-
-
-def reliability(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = 15) -> Reliability:
-    """Top-label reliability: the largest probability of each input against whether it was right.
-
-    >>> reliability([[0.8, 0.2], [0.4, 0.6]], [0, 0], bins=5).count.tolist()
-    [0, 0, 1, 1, 0]
-    """
-    p, y = _classified(probabilities, labels)
-    return _bin(p.max(1), (p.argmax(1) == y).astype(np.float64), bins)
-
-
-def ece(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = 15) -> float:
-    """Expected calibration error of the top label; see `Reliability.ece`."""
-    return reliability(probabilities, labels, bins).ece
-
-
-def mce(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = 15) -> float:
-    """Maximum calibration error of the top label; see `Reliability.mce`."""
-    return reliability(probabilities, labels, bins).mce
-
-
-def ece_all_classes(
-    probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = 10, *, drop_certain: bool = False
-) -> float:
-    """Calibration error over all N K pairs (p_k, [k = label]): not `ece`, and usually much smaller.
-
-    `drop_certain` leaves out pairs with p = 1 exactly, as code whose last bin [lo, hi) stays open
-    does; use it only to compare with numbers computed that way. If every pair is left out the value is 0.
-    """
-    p, y = _classified(probabilities, labels)
-    flat, right = p.ravel(), np.eye(p.shape[1])[y].ravel()
-    kept = flat < 1 if drop_certain else np.ones_like(flat, dtype=bool)
-    return _bin(flat[kept], right[kept], bins).ece if kept.any() else 0.0
-
-
-def mce_all_classes(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = 10) -> float:
-    """The largest gap of a bin over all N K pairs (p_k, [k = label]): no bin is as sparse as with `mce`."""
-    p, y = _classified(probabilities, labels)
-    return _bin(p.ravel(), np.eye(p.shape[1])[y].ravel(), bins).mce
-
-
-def adaptive_ece(probabilities: npt.ArrayLike, labels: npt.ArrayLike, bins: int = 15) -> float:
-    """Top-label calibration error over bins of equal mass: sorted confidences cut into `bins` equal parts.
-
-    Inputs with the same confidence share their mean accuracy, so the order of inputs does not matter.
-    """
-    p, y = _classified(probabilities, labels)
-    if bins < 1:
-        raise InputError(f"bins={bins}; use at least 1")
-    confidence, right = _tied_mean(p.max(1), (p.argmax(1) == y).astype(np.float64))
-    parts = zip(np.array_split(confidence, bins), np.array_split(right, bins), strict=True)
-    return float(sum(abs((r - c).sum()) for c, r in parts) / len(y))
-
-
-def _tied_mean(keys: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Keys in rising order, and for each the mean of the values that share it; [N], [N]."""
-    unique, inverse, count = np.unique(keys, return_inverse=True, return_counts=True)
-    mean = np.bincount(inverse, weights=values) / count
-    return np.repeat(unique, count), np.repeat(mean, count)
-
-
-# Out-of-distribution detection: a high score should mean out-of-distribution
+# Detection: a high score should mean a positive, here an OOD input. With marks of wrong answers in place of
+# `is_ood` the same functions measure the detection of misclassified inputs.
 
 
 def _rates(s: Floats, out: Floats, w: Floats) -> tuple[Floats, Floats]:
-    """Weight of true and false alarms when flagging scores >= t, for each distinct t, falling; [T], [T]."""
+    """Weight of true and false positives at scores >= t, for each distinct t in falling order; [T], [T]."""
     _, inverse = np.unique(-s, return_inverse=True)
     true, false = (np.bincount(inverse, weights=w * kind).cumsum() for kind in (out, 1 - out))
     return true, false
@@ -228,7 +142,7 @@ def auroc(scores: npt.ArrayLike, is_ood: npt.ArrayLike, weights: npt.ArrayLike |
     >>> auroc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
     0.75
     """
-    true, false = _rates(*_binary(scores, is_ood, weights))
+    true, false = _rates(*checked_marks(scores, is_ood, weights))
     tpr, fpr = (np.r_[0, counts / counts[-1]] for counts in (true, false))
     return float(np.diff(fpr) @ (tpr[1:] + tpr[:-1]) / 2)
 
@@ -239,15 +153,19 @@ def aupr(scores: npt.ArrayLike, is_ood: npt.ArrayLike, weights: npt.ArrayLike | 
     Its chance level is the share of OOD inputs. `weights` [N] changes that share, for example to compare a
     subset of 10,000 OOD images with a number for 60,000: weight 6 on the OOD inputs, 1 on the others.
     """
-    true, false = _rates(*_binary(scores, is_ood, weights))
+    true, false = _rates(*checked_marks(scores, is_ood, weights))
     flagged = true + false
     precision = np.divide(true, flagged, out=np.zeros_like(true), where=flagged > 0)
     return float(np.diff(true / true[-1], prepend=0) @ precision)
 
 
 def fpr_at_95_tpr(scores: npt.ArrayLike, is_ood: npt.ArrayLike) -> float:
-    """Share of in-distribution inputs flagged by the highest threshold that flags 95 % of the OOD inputs."""
-    true, false = _rates(*_binary(scores, is_ood, None))
+    """Share of in-distribution inputs flagged by the highest threshold that flags 95 % of the OOD inputs.
+
+    >>> fpr_at_95_tpr([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
+    0.5
+    """
+    true, false = _rates(*checked_marks(scores, is_ood, None))
     first = np.searchsorted(true, 0.95 * true[-1] - 1e-9)  # counts are whole: the slack only absorbs rounding
     return float(false[first] / false[-1])
 
@@ -255,9 +173,16 @@ def fpr_at_95_tpr(scores: npt.ArrayLike, is_ood: npt.ArrayLike) -> float:
 # Selective prediction
 
 
+def _tied_mean(keys: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """Keys in rising order, and for each the mean of the values that share it; [N], [N]."""
+    unique, inverse, count = np.unique(keys, return_inverse=True, return_counts=True)
+    mean = np.bincount(inverse, weights=values) / count
+    return np.repeat(unique, count), np.repeat(mean, count)
+
+
 @dataclass(frozen=True)
 class RiskCoverage:
-    """Mean error of the answers kept when only the most certain share is answered."""
+    """Mean error of the most certain answers, by the share that is answered."""
 
     coverage: Floats  # 1/N, 2/N, ..., 1   [N]
     risk: Floats  # mean error of those    [N]
@@ -268,14 +193,18 @@ def risk_coverage(uncertainty: npt.ArrayLike, errors: npt.ArrayLike) -> RiskCove
 
     Inputs with equal uncertainty count with their mean error: the expected curve when ties break at random.
     """
-    u, e = _array("uncertainty", uncertainty, 1), _array("errors", errors, 1)
-    _same_length(uncertainty=u, errors=e)
+    u, e = checked_array("uncertainty", uncertainty, 1), checked_array("errors", errors, 1)
+    check_same_length(uncertainty=u, errors=e)
     kept = np.arange(1, len(u) + 1, dtype=np.float64)
     return RiskCoverage(kept / len(u), _tied_mean(u, e)[1].cumsum() / kept)
 
 
 def aurc(uncertainty: npt.ArrayLike, errors: npt.ArrayLike) -> float:
-    """Area under the risk-coverage curve: the mean risk over the N coverages; lower is better."""
+    """Area under the risk-coverage curve, the mean risk over all N coverages; lower is better.
+
+    >>> aurc([0.1, 0.2, 0.9], [0, 0, 1])  # the wrong answer is the least certain one
+    0.1111111111111111
+    """
     return float(risk_coverage(uncertainty, errors).risk.mean())
 
 
@@ -283,18 +212,26 @@ def aurc(uncertainty: npt.ArrayLike, errors: npt.ArrayLike) -> float:
 
 
 def _residuals(mean: npt.ArrayLike, y: npt.ArrayLike) -> Floats:
-    m, target = _array("mean", mean, 1), _array("y", y, 1)
-    _same_length(mean=m, y=target)
+    m, target = checked_array("mean", mean, 1), checked_array("y", y, 1)
+    check_same_length(mean=m, y=target)
     return m - target
 
 
 def mae(mean: npt.ArrayLike, y: npt.ArrayLike) -> float:
-    """Mean absolute error of predictions [N] against targets [N]."""
+    """Mean absolute error of predictions [N] against targets [N].
+
+    >>> mae([1.0, 2.0], [1.0, 4.0])
+    1.0
+    """
     return float(np.abs(_residuals(mean, y)).mean())
 
 
 def rmse(mean: npt.ArrayLike, y: npt.ArrayLike) -> float:
-    """Square root of the mean squared error of predictions [N] against targets [N]."""
+    """Square root of the mean squared error of predictions [N] against targets [N].
+
+    >>> rmse([1.0, 2.0], [1.0, 2.0])
+    0.0
+    """
     return float(np.sqrt(np.square(_residuals(mean, y)).mean()))
 
 
@@ -304,10 +241,10 @@ def laplace_mixture_nll(samples: npt.ArrayLike, scale: npt.ArrayLike, y: npt.Arr
     The scale b > 0 is one number for all samples, or one for each, [S,1]. The mixture is inside the
     logarithm: averaging log-densities over samples would be another, larger number.
     """
-    f, target = _array("samples", samples, 2), _array("y", y, 1)
+    f, target = checked_array("samples", samples, 2), checked_array("y", y, 1)
     if f.shape[1] != len(target):
         raise InputError(f"samples has shape {f.shape} but y has {len(target)} values; give samples [S, N]")
-    b = _array("scale", scale, np.ndim(scale))
+    b = checked_array("scale", scale, np.ndim(scale))
     if b.shape not in ((), (len(f), 1)):
         raise InputError(f"scale has shape {b.shape}; give one number, or one per sample [{len(f)}, 1]")
     if b.min() <= 0:

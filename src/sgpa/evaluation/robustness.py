@@ -8,7 +8,8 @@ from torch import Tensor
 from sgpa.core.types import Predictor
 from sgpa.data import Dataset, corruptions
 from sgpa.data.corruptions.on_disk import SEED, CorruptedFiles
-from sgpa.evaluation.evaluate import Keep, Results, Subject, at_once, evaluate
+from sgpa.evaluation.evaluate import evaluate
+from sgpa.evaluation.results import ResultCache, Results, Subject, no_cache
 
 
 def evaluate_corruptions(
@@ -20,14 +21,25 @@ def evaluate_corruptions(
     types: Sequence[str] = corruptions.NAMES,
     severities: Sequence[int] = corruptions.SEVERITIES,
     ready_made: CorruptedFiles | None = None,
-    tell: Callable[[str, int, int], None] = lambda *_: None,
-    keep: Keep = at_once,
+    on_progress: Callable[[str, int, int], None] = lambda *_: None,
+    cache: ResultCache = no_cache,
 ) -> Results:
-    """One record per metric, type and intensity, and their mean over types.
+    """One record per metric, type and intensity, and their means over types.
 
-    `images` [N, 3, 32, 32] are the clean test images, or the first of them. They are corrupted here, or read
-    where they are ready-made; the shift's name says whether they are the published ones, `cifar10-c:3`, or
-    not, `cifar10-c-regenerated:3`. Single types are `cifar10-c-regenerated/fog:3`.
+    Args:
+        predictor: predicts classes.
+        subject: the columns of all records.
+        images: clean test images [N, 3, 32, 32], or the first of them.
+        labels: their classes [N].
+        types: corruption types.
+        severities: intensities, 1 to 5.
+        ready_made: corrupted images on disk; those that are missing are made here.
+        on_progress: called with what is evaluated, how many sets are done, and how many there are.
+        cache: returns the results of sets that were evaluated before.
+
+    Returns:
+        Records whose shift is `cifar10-c:3` for the published images, `cifar10-c-regenerated:3` for images
+        made here, and `cifar10-c-regenerated/fog:3` for a single type.
     """
     published = ready_made is not None and not ready_made.regenerated
     family = f"{subject.dataset}-c" + ("" if published else f"-{corruptions.REGENERATED}")
@@ -36,20 +48,21 @@ def evaluate_corruptions(
     for i, severity in enumerate(severities):
         per_type: dict[str, list[float]] = {}
         for j, name in enumerate(types):
-            tell(f"{name} {severity}", i * len(types) + j, total)
+            on_progress(f"{name} {severity}", i * len(types) + j, total)
 
             def measure(name: str = name, severity: int = severity) -> Results:
                 shifted = _corrupted(images, name, severity, ready_made)
                 return evaluate(predictor, subject, Dataset(shifted, labels))
 
-            found = keep(f"{family}/{name}:{severity}", measure)
-            values = {record["metric"]: record["value"] for record in found.records}
+            part = cache(f"{family}/{name}:{severity}", measure)
+            values = {record["metric"]: record["value"] for record in part.records}
             results.add(subject, "robustness", f"{family}/{name}:{severity}", values)
             for metric, value in values.items():
                 per_type.setdefault(metric, []).append(value)
-        means = {metric: float(np.mean(values)) for metric, values in per_type.items()}
+        complete = {metric: values for metric, values in per_type.items() if len(values) == len(types)}
+        means = {metric: float(np.mean(values)) for metric, values in complete.items()}
         results.add(subject, "robustness", f"{family}:{severity}", means)
-    tell("done", total, total)
+    on_progress("done", total, total)
     return results
 
 

@@ -42,7 +42,7 @@ class CategoricalLikelihood(Likelihood):
 
     def predict(self, f: Tensor) -> Classification:
         """Average the probabilities, not the logits."""
-        p = f.softmax(-1)  # [S, B, K]
+        p = f.softmax(-1, dtype=torch.promote_types(f.dtype, torch.float32))  # [S, B, K]
         return Classification(p.mean(0), torch.special.entr(p).sum(-1).mean(0))
 
     def predict_normal(self, mean: Tensor, covariance: Tensor) -> Classification:

@@ -14,7 +14,6 @@ from sgpa.core.errors import InputError
 from sgpa.core.files import write_text
 from sgpa.core.types import Classification, Predictor, Regression
 from sgpa.inference.readers import Reader, Rows
-from sgpa.methods import with_samples
 
 Answer = dict[str, Any]
 
@@ -34,7 +33,7 @@ class Trained:
 
     def with_samples(self, samples: int) -> "Trained":
         """The same with another number of samples; with 0 nothing is sampled. The threshold stays."""
-        return replace(self, predictor=with_samples(self.predictor, samples))
+        return replace(self, predictor=self.predictor.with_samples(samples))
 
     def answers(self, rows: Rows) -> list[Answer]:
         """One answer per row.

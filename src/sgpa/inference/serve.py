@@ -61,7 +61,7 @@ def serve(predictor: Servable, rows: int) -> "Served":
     return Served(predictor.model, predictor.samples, rows, isinstance(predictor, DropoutPredictor))
 
 
-class Served:
+class Served(Predictor):
     """The predictions of a predictor, up to rounding, for any number of images."""
 
     def __init__(self, model: Transformer, samples: int, rows: int, dropout: bool) -> None:

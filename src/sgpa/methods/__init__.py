@@ -1,16 +1,16 @@
-"""Methods, each a small object behind one contract."""
+"""The nine methods, each in one file behind one contract (`base.Method`)."""
 
 from sgpa.core.types import Predictor
-from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors
+from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors, with_samples
 from sgpa.methods.ensemble import Ensemble, deep_ensemble, sgpa_ensemble
 from sgpa.methods.laplace import KfacLaplace
 from sgpa.methods.mc_dropout import DropoutPredictor, McDropout
 from sgpa.methods.mfvi import Mfvi
 from sgpa.methods.mle import Mle
-from sgpa.methods.samples import SampledPredictor, with_samples
 from sgpa.methods.sgpa import Sgpa
 from sgpa.methods.sngp import Sngp
 from sgpa.methods.temperature import TemperatureScaling
+from sgpa.models import SampledPredictor
 
 CATALOGUE: dict[str, Method] = {
     "mle": Mle(),

@@ -1,4 +1,4 @@
-"""The contract of a method: how to build a model, what to minimise, how to predict."""
+"""The contract of a method: how to build a model, which loss to minimise, how to predict."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,9 +6,11 @@ from typing import Protocol
 
 from torch import Tensor
 
+from sgpa.core.errors import Check, InputError
 from sgpa.core.inputs import Batch
 from sgpa.core.types import Loss, Predictor
 from sgpa.data import Dataset
+from sgpa.gp.likelihoods import CategoricalLikelihood
 from sgpa.gp.objective import Progress
 from sgpa.models import ModelConfig, Transformer
 
@@ -18,7 +20,7 @@ NOTHING: Tensors = {}
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a method may look at after training: the rows the model learned from and those held out."""
+    """The rows that a method may read after training: those it was trained on and those held out."""
 
     train: Dataset
     validation: Dataset
@@ -27,80 +29,128 @@ class Calibration:
 class Method(Protocol):
     """A way to train a Transformer and to predict with it.
 
-    A subclass says at least `id`, `build` and `loss`. What a method finds out after training is a mapping of
-    tensors: `calibrate` makes it, a run saves it, `predictor` reads it.
+    A run calls, in this order:
+
+        model = method.build(config)                                  # once for each of member_seeds(seed)
+        method.initialise(model, first_batch)
+        method.loss(model, batch, progress).total.backward()          # every step
+        calibration = method.calibrate(model, Calibration(train, validation))
+        predictor = method.predictor(model, calibration)
+        ensemble_calibration = method.calibrate_ensemble(predictors, validation)
+        method.combine(predictors, ensemble_calibration).predict(inputs)
+
+    A subclass defines at least `id`, `build` and `loss`; the other members have defaults. Both calibrations
+    are mappings of tensors, which the run saves and reads back.
     """
 
-    id: str  # short name used in files and on the command line
-    regression: bool = True  # whether it can also predict numbers
+    id: str  # short name in files and on the command line
+    regression: bool = True  # whether it can predict values, not only classes
 
     @property
     def trains(self) -> "Method":
-        """The method whose trained model this one predicts with: itself, unless it works after training."""
+        """The method whose trained model this one predicts with; a post-hoc method returns its base."""
         return self
 
     @property
-    def plain(self) -> bool:
-        """Whether its trained model predicts by itself, with nothing on top of it."""
+    def predicts_directly(self) -> bool:
+        """Whether the trained model is itself the predictor, without calibration or wrapper."""
         return type(self).predictor is Method.predictor
 
     def build(self, config: ModelConfig) -> Transformer:
-        """A fresh model for a task: `config` says what it reads and predicts, the method how it attends."""
+        """A new model: `config` describes inputs, outputs and size, the method chooses the attention."""
         ...
 
     def initialise(self, model: Transformer, batch: Batch) -> None:
-        """Set what is best set from data, once, before the first step (after a warm start)."""
+        """Set initial values that depend on data, once, before the first step."""
         del model, batch
 
     def loss(self, model: Transformer, batch: Batch, progress: Progress) -> Loss:
-        """What to minimise on a batch."""
+        """The loss of one batch, with its parts."""
         ...
 
     def calibrate(self, model: Transformer, data: Calibration) -> Tensors:
-        """What the predictor needs beside the trained model."""
+        """What `predictor` needs beside the trained model."""
         del model, data
         return NOTHING
 
-    def predictor(self, model: Transformer, calibrated: Tensors = NOTHING) -> Predictor:
-        """How to predict with the trained model."""
-        del calibrated
+    def predictor(self, model: Transformer, calibration: Tensors = NOTHING) -> Predictor:
+        """The predictor of one trained model."""
+        del calibration
         return model
 
     def member_seeds(self, seed: int) -> tuple[int, ...]:
-        """The seeds of the models it predicts with: one, unless it is an ensemble."""
+        """The seeds of the models to train: one, or as many as an ensemble has members."""
         return (seed,)
 
-    def combine(self, predictors: Sequence[Predictor], pooled: Tensors = NOTHING) -> Predictor:
-        """How the predictors of those models predict together."""
-        del pooled
-        (only,) = predictors
-        return only
-
-    def pool(self, predictors: Sequence[Predictor], validation: Dataset) -> Tensors:
-        """What `combine` needs beside the predictors, found out from what they predict together."""
+    def calibrate_ensemble(self, predictors: Sequence[Predictor], validation: Dataset) -> Tensors:
+        """What `combine` needs beside the predictors."""
         del predictors, validation
         return NOTHING
+
+    def combine(self, predictors: Sequence[Predictor], calibration: Tensors = NOTHING) -> Predictor:
+        """One predictor from those of all members."""
+        del calibration
+        (only,) = predictors
+        return only
 
 
 @dataclass(frozen=True, kw_only=True)
 class PostHoc(Method):
-    """A method that wraps a model trained by another one, `base`. A subclass says how it predicts."""
+    """A method that predicts with a model trained by another method, `base`."""
 
     base: Method
 
     @property
     def trains(self) -> Method:
-        """The method that trains."""
+        """The method that trains the model."""
         return self.base.trains
 
     def build(self, config: ModelConfig) -> Transformer:
-        """As the base does."""
+        """The model of the base."""
         return self.base.build(config)
 
     def initialise(self, model: Transformer, batch: Batch) -> None:
-        """As the base does."""
+        """Initial values as the base sets them."""
         self.base.initialise(model, batch)
 
     def loss(self, model: Transformer, batch: Batch, progress: Progress) -> Loss:
-        """As the base does."""
+        """The loss of the base."""
         return self.base.loss(model, batch, progress)
+
+
+def base_check(base: Method) -> Check:
+    """For `check_fields`: a post-hoc method would drop what the base adds on top of its model."""
+    allowed = "a method whose trained model predicts by itself, such as mle or sgpa"
+    return "base", base.id, base.predicts_directly, allowed
+
+
+def check_classifier(model: Transformer, method: str) -> None:
+    """Raise unless the model predicts classes."""
+    if not isinstance(model.likelihood, CategoricalLikelihood):
+        raise InputError(
+            f"{method}: the model has a {model.config.likelihood} likelihood and predicts numbers; "
+            f"{method} is for classes"
+        )
+
+
+def check_finite(values: Tensor, method: str, what: str, rows: str) -> None:
+    """Raise for the first row that is not finite; rows are the last but one dimension of `values`."""
+    bad = (~values.isfinite()).any(-1).reshape(-1, values.shape[-2]).any(0).nonzero()
+    if len(bad):
+        raise InputError(
+            f"{method}: the {what} of {rows} row {int(bad[0])} are not finite; "
+            "look for NaN in the inputs and in the trained weights"
+        )
+
+
+def check_calibrated(calibration: Tensors, names: tuple[str, ...], method: str) -> None:
+    """Raise unless the calibration holds all tensors that the predictor needs."""
+    if missing := [name for name in names if name not in calibration]:
+        raise InputError(
+            f"{method}: no {' and no '.join(missing)}; call calibrate first and pass its result to predictor"
+        )
+
+
+def with_samples(predictor: Predictor, samples: int) -> Predictor:
+    """Same as `predictor.with_samples(samples)`."""
+    return predictor.with_samples(samples)

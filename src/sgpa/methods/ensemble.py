@@ -1,7 +1,8 @@
 """Ensembles: models trained by one method from several seeds, averaged (Lakshminarayanan et al. 2017)."""
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -10,23 +11,35 @@ from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Inputs
 from sgpa.core.types import Classification, Prediction, Predictor, Regression
 from sgpa.data import Dataset
-from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors
+from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors, check_calibrated
 from sgpa.methods.mle import Mle
-from sgpa.methods.posthoc import check_calibrated
 from sgpa.methods.sgpa import Sgpa
 from sgpa.methods.temperature import best_temperature
 from sgpa.models import Transformer
 
-TINY = float(torch.finfo(torch.float32).tiny)  # what a probability of zero counts as
+TINY = float(torch.finfo(torch.float32).tiny)  # stands in for a probability of zero
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ensemble(PostHoc):
-    """`size` models of the method `base`. Each is trained, calibrated and read as `base` does it.
+    """`size` models of the method `base`, each trained and calibrated as `base` does it, averaged.
 
-    Whoever runs it trains one model for each of `member_seeds`, makes the `predictor` of each and hands all
-    of them to `combine`. With `fit_temperature` the averaged probabilities get a temperature, the
-    best for validation rows: the average of models that are each calibrated is under-confident.
+    A run trains one model for each of `member_seeds(seed)`, makes a `predictor` of each and passes all of
+    them to `combine`.
+
+    Args:
+        base: the method of the members.
+        size: number of members.
+        fit_temperature: raise the mean probabilities to 1/T and normalise, with the T that minimises the
+            NLL of the validation rows. The mean of calibrated models is under-confident.
+        id: name in files and tables.
+
+    Example:
+        >>> ensemble = Ensemble(base=Mle(), size=3)
+        >>> ensemble.member_seeds(0), ensemble.member_seeds(1)
+        ((0, 1, 2), (3, 4, 5))
     """
 
     size: int = 5
@@ -39,55 +52,86 @@ class Ensemble(PostHoc):
         check_fields("ensemble", [("size", self.size, self.size >= 1, "1 or more")])
 
     def member_seeds(self, seed: int) -> tuple[int, ...]:
-        """The members' own seeds: ensembles of different seeds share none."""
+        """`size` seeds; ensembles with different seeds share none."""
         return tuple(range(seed * self.size, (seed + 1) * self.size))
 
     def calibrate(self, model: Transformer, data: Calibration) -> Tensors:
-        """What the predictor of one member needs."""
+        """The calibration of one member."""
         return self.base.calibrate(model, data)
 
-    def predictor(self, model: Transformer, calibrated: Tensors = NOTHING) -> Predictor:
-        """How one member predicts."""
-        return self.base.predictor(model, calibrated)
+    def predictor(self, model: Transformer, calibration: Tensors = NOTHING) -> Predictor:
+        """The predictor of one member."""
+        return self.base.predictor(model, calibration)
 
-    def combine(self, predictors: Sequence[Predictor], pooled: Tensors = NOTHING) -> Predictor:
-        """How all members predict together."""
+    def calibrate_ensemble(self, predictors: Sequence[Predictor], validation: Dataset) -> Tensors:
+        """The temperature [], with `fit_temperature`; 1 where all validation rows have one label."""
+        if not self.fit_temperature:
+            return NOTHING
+        mixture = EnsemblePredictor(tuple(predictors)).predict(validation.inputs)
+        if not isinstance(mixture, Classification):
+            raise InputError(f"{self.id}: only probabilities of classes can be tempered")
+        log_p = _log(mixture)  # [N, K]
+        targets = validation.targets.to(log_p.device)
+        if bool((targets == targets[0]).all()):
+            log.warning(
+                "%s: all %d validation rows have label %d, for which no temperature is best; T = 1 is used. "
+                "Hold out rows of two classes or more",
+                self.id,
+                len(targets),
+                int(targets[0]),
+            )
+            return {"temperature": log_p.new_ones(())}
+        return {"temperature": best_temperature(log_p[None], targets)}
+
+    def combine(self, predictors: Sequence[Predictor], calibration: Tensors = NOTHING) -> Predictor:
+        """The predictor that averages all members."""
         if len(predictors) != self.size:
             raise InputError(
                 f"{self.id}: an ensemble of {self.size} needs as many members, not {len(predictors)}"
             )
         if not self.fit_temperature:
             return EnsemblePredictor(tuple(predictors))
-        check_calibrated(pooled, ("temperature",), self.id)
-        return EnsemblePredictor(tuple(predictors), float(pooled["temperature"]))
-
-    def pool(self, predictors: Sequence[Predictor], validation: Dataset) -> Tensors:
-        """The temperature, [], where there is to be one."""
-        if not self.fit_temperature:
-            return NOTHING
-        found = EnsemblePredictor(tuple(predictors)).predict(validation.inputs)
-        if not isinstance(found, Classification):
-            raise InputError(f"{self.id}: only probabilities of classes can be tempered")
-        log_p = _log(found)  # [N, K]
-        return {"temperature": best_temperature(log_p[None], validation.targets.to(log_p.device))}
+        check_calibrated(calibration, ("temperature",), self.id)
+        return EnsemblePredictor(tuple(predictors), float(calibration["temperature"]))
 
 
 def deep_ensemble(base: Method | None = None, size: int = 5) -> Ensemble:
-    """An ensemble of point models."""
+    """An ensemble of maximum-likelihood models.
+
+    Args:
+        base: method of the members, `Mle()` by default.
+        size: number of members.
+
+    Returns:
+        The method with the id "de".
+
+    Example:
+        >>> deep_ensemble(size=3).member_seeds(0)
+        (0, 1, 2)
+    """
     return Ensemble(base=base or Mle(), size=size, id="de")
 
 
 def sgpa_ensemble(base: Method | None = None, size: int = 5) -> Ensemble:
-    """An ensemble of sparse-GP Transformers."""
+    """An ensemble of sparse-GP Transformers.
+
+    Args:
+        base: method of the members, `Sgpa()` by default.
+        size: number of members.
+
+    Returns:
+        The method with the id "sgpae".
+
+    Example:
+        >>> sgpa_ensemble().base.id
+        'sgpa'
+    """
     return Ensemble(base=base or Sgpa(), size=size, id="sgpae")
 
 
 @dataclass(frozen=True)
-class EnsemblePredictor:
-    """Averages the members' predictive distributions; every member counts the same.
-
-    Probabilities p become p^(1/T), normalised.
-    """
+class EnsemblePredictor(Predictor):
+    """The equal mixture of the members' predictive distributions; probabilities p become p^(1/T)."""
 
     members: tuple[Predictor, ...]
     temperature: float = 1.0
@@ -98,9 +142,9 @@ class EnsemblePredictor:
 
     def predict(self, inputs: Inputs) -> Prediction:
         """The mixture of the members' predictions for all rows of `inputs`."""
-        found = [member.predict(inputs) for member in self.members]
-        classes = [p for p in found if isinstance(p, Classification)]
-        values = [p for p in found if isinstance(p, Regression)]
+        predictions = [member.predict(inputs) for member in self.members]
+        classes = [p for p in predictions if isinstance(p, Classification)]
+        values = [p for p in predictions if isinstance(p, Regression)]
         if classes and values:
             raise InputError("the members of an ensemble must all predict classes, or all predict values")
         if values:
@@ -108,12 +152,15 @@ class EnsemblePredictor:
         mixture = mixture_of_classes(classes)
         return mixture if self.temperature == 1.0 else tempered(mixture, self.temperature)
 
+    def with_samples(self, samples: int) -> "EnsemblePredictor":
+        """The same ensemble, with that many samples of every member; the temperature stays."""
+        return replace(self, members=tuple(member.with_samples(samples) for member in self.members))
+
 
 def mixture_of_classes(members: Sequence[Classification]) -> Classification:
-    """The mean of the members' probabilities.
+    """The mean of the members' probabilities and of their expected entropies.
 
-    The expected entropy is the mean of the members': what is left of the entropy, the mutual information, is
-    the disagreement within and between members.
+    The mutual information is then the disagreement within and between members.
     """
     widths = sorted({p.probabilities.shape[-1] for p in members})
     if len(widths) > 1:
@@ -124,18 +171,18 @@ def mixture_of_classes(members: Sequence[Classification]) -> Classification:
 
 
 def tempered(p: Classification, temperature: float) -> Classification:
-    """p^(1/T), normalised. How far members disagree, the mutual information, stays as it is."""
-    cooled = (_log(p) / temperature).softmax(-1).to(p.probabilities.dtype)
-    total = torch.special.entr(cooled).sum(-1)
+    """p^(1/T), normalised. The mutual information, the members' disagreement, does not change."""
+    cooled = (_log(p) / temperature).softmax(-1).to(p.probabilities.dtype)  # [B, K]
+    total = torch.special.entr(cooled).sum(-1)  # [B]
     return Classification(cooled, (total - p.mutual_information).clamp_min(0))
 
 
 def _log(p: Classification) -> Tensor:
-    return p.probabilities.double().clamp_min(TINY).log()
+    return p.probabilities.double().clamp_min(TINY).log()  # [B, K]
 
 
 def mixture_of_values(members: Sequence[Regression]) -> Regression:
-    """All samples of all members, each with its own member's scale."""
+    """All samples of all members, each with the scale of its member."""
     sizes = sorted({len(p.samples) for p in members})
     if len(sizes) > 1:
         raise InputError(

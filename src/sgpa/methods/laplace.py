@@ -12,36 +12,53 @@ from torch import Tensor, nn
 from sgpa.core.errors import ConfigError, InputError, check_fields
 from sgpa.core.inputs import Inputs
 from sgpa.core.types import Classification, Predictor
-from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors
+from sgpa.methods.base import (
+    NOTHING,
+    Calibration,
+    Method,
+    PostHoc,
+    Tensors,
+    base_check,
+    check_calibrated,
+    check_classifier,
+    check_finite,
+)
 from sgpa.methods.mle import Mle
-from sgpa.methods.posthoc import check_calibrated, check_classifier, check_finite, plain_base
 from sgpa.models import Transformer
 from sgpa.models.modes import evaluating
 
 PRIORS = ("marginal-likelihood", "validation")
 PREDICTIVES = ("probit", "monte-carlo")
-BOUNDS = (1e-8, 1e8)  # of the prior precision that marginal likelihood may choose
-GRID = tuple(10 ** (8 * i / 99 - 4) for i in range(100))  # what the validation rows may choose: 1e-4 to 1e4
+BOUNDS = (1e-8, 1e8)  # of the prior precision chosen by marginal likelihood
+GRID = tuple(10 ** (8 * i / 99 - 4) for i in range(100))  # of those chosen by validation: 1e-4 to 1e4
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class KfacLaplace(PostHoc):
-    """A Gaussian posterior over the head's W and b around their trained values; the rest stays as trained.
+    """A Gaussian posterior over the head's W and b around their trained values; other weights stay fixed.
 
-    With φ the features, p = softmax(W φ + b) and means over the N training rows (as they are, unaugmented),
+    With φ the features, p = softmax(W φ + b) and means over the N training rows without augmentation,
 
         H_W = N Ḡ ⊗ A,  H_b = N Ḡ,  Ḡ = mean of diag(p) - p p',  A = mean of φ φ',
 
-    the posterior precisions are H_W + δ I and H_b + δ I. `prior` says what picks δ: the training rows, by the
-    Laplace marginal likelihood, or the NLL of the validation rows. `predictive` says how a Gaussian over
-    outputs becomes probabilities: "probit" softmax(f_k / √(1 + π Σ_kk / 8)), or "monte-carlo", the average
-    over `samples` draws. The mutual information is that of the draws in both cases; with probit the expected
-    entropy is what it leaves of the entropy.
+    the posterior precisions are H_W + δ I and H_b + δ I. The expected entropy is the entropy minus the
+    mutual information of the draws, with both kinds of `predictive`.
 
-    A shift of all outputs at once changes no probability, so no data shrinks its variance from the prior's
-    (‖φ‖² + 1) / (K δ). Draws do not show it; probit counts it and stays less confident, however many rows.
+    Adding one number to all outputs changes no probability, so no data reduces the variance of that
+    direction, (‖φ‖² + 1) / (K δ). Draws are not affected by it; probit counts it and is less confident.
+
+    Args:
+        base: the method that trains; its model must predict by itself.
+        prior: what chooses δ, "marginal-likelihood" of the training rows or NLL of the "validation" rows.
+        predictive: "probit", softmax(f_k / √(1 + π Σ_kk / 8)), or "monte-carlo", the mean of draws.
+        samples: number of draws.
+
+    Example:
+        >>> method = KfacLaplace(predictive="monte-carlo", samples=50)
+        >>> calibration = method.calibrate(model, Calibration(train, validation))  # doctest: +SKIP
+        >>> method.predictor(model, calibration).predict(images)  # doctest: +SKIP
     """
 
     base: Method = field(default_factory=Mle)
@@ -56,7 +73,7 @@ class KfacLaplace(PostHoc):
         check_fields(
             self.id,
             [
-                plain_base(self.base),
+                base_check(self.base),
                 ("prior", self.prior, self.prior in PRIORS, ", ".join(PRIORS)),
                 ("predictive", self.predictive, self.predictive in PREDICTIVES, ", ".join(PREDICTIVES)),
                 ("samples", self.samples, self.samples >= 1, "1 or more"),
@@ -81,18 +98,18 @@ class KfacLaplace(PostHoc):
         evidence = log_evidence(log_likelihood, curvature.eigenvalues, theta2, delta)
         return curvature.tensors() | {"delta": f.new_tensor(delta), "log_evidence": evidence}
 
-    def predictor(self, model: Transformer, calibrated: Tensors = NOTHING) -> Predictor:
+    def predictor(self, model: Transformer, calibration: Tensors = NOTHING) -> Predictor:
         """The Gaussian over outputs, turned into probabilities."""
         head = linear_head(model, self.id)
-        check_calibrated(calibrated, (*NAMES, "delta"), self.id)
-        curvature = Curvature(*(calibrated[name].to(model.device, torch.float64) for name in NAMES))
-        found, needed = (len(curvature.g), len(curvature.a)), (head.out_features, head.in_features)
-        if found != needed:
+        check_calibrated(calibration, (*NAMES, "delta"), self.id)
+        curvature = Curvature(*(calibration[name].to(model.device, torch.float64) for name in NAMES))
+        given, needed = (len(curvature.g), len(curvature.a)), (head.out_features, head.in_features)
+        if given != needed:
             raise InputError(
-                f"{self.id}: calibrated for {found[0]} classes and {found[1]} features, the model has "
+                f"{self.id}: calibrated for {given[0]} classes and {given[1]} features, the model has "
                 f"{needed[0]} and {needed[1]}; call calibrate with this model"
             )
-        return HeadLaplace(model, curvature, float(calibrated["delta"]), self.predictive, self.samples)
+        return HeadLaplace(model, curvature, float(calibration["delta"]), self.predictive, self.samples)
 
     def _best_on_validation(self, model: Transformer, data: Calibration, curvature: "Curvature") -> float:
         """The δ of the grid with the smallest validation NLL."""
@@ -136,7 +153,7 @@ class Curvature:
         G = p.mean(0).diag() - p.mT @ p / len(p)  # mean of diag(p) - p p'       [K, K]
         A = phi.mT @ phi / len(phi)  # [E, E]
         (g, Q), (a, R) = torch.linalg.eigh(G), torch.linalg.eigh(A)
-        # both matrices are positive semi-definite: what is negative is rounding
+        # both matrices are positive semi-definite; negative eigenvalues are rounding
         return cls(g.clamp_min(0), Q, a.clamp_min(0), R, phi.new_tensor(len(phi)))
 
     def tensors(self) -> dict[str, Tensor]:
@@ -161,8 +178,8 @@ NAMES = tuple(Curvature.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
-class HeadLaplace:
-    """Predicts with f ~ N(W φ + b, Q diag(c) Q')."""
+class HeadLaplace(Predictor):
+    """Predicts with outputs f ~ N(W φ + b, Q diag(c) Q')."""
 
     model: Transformer
     curvature: Curvature
@@ -175,13 +192,13 @@ class HeadLaplace:
         """Probabilities of all rows; the same seed gives the same answer."""
         phi, f = head_inputs(self.model, inputs, batch_size)
         Q, variance = self.curvature.Q, self.curvature.variance(phi, self.delta)
-        found = Classification(*monte_carlo(f, variance, Q, normals(f, self.samples, seed)))
+        prediction = Classification(*monte_carlo(f, variance, Q, normals(f, self.samples, seed)))
         if self.predictive == "probit":
             p = probit(f, variance, Q)
-            left = torch.special.entr(p).sum(-1) - found.mutual_information
-            found = Classification(p, left.clamp_min(0))
-        dtype = next(self.model.parameters()).dtype
-        return Classification(found.probabilities.to(dtype), found.expected_entropy.to(dtype))
+            expected_entropy = torch.special.entr(p).sum(-1) - prediction.mutual_information
+            prediction = Classification(p, expected_entropy.clamp_min(0))
+        dtype = torch.promote_types(next(self.model.parameters()).dtype, torch.float32)
+        return Classification(prediction.probabilities.to(dtype), prediction.expected_entropy.to(dtype))
 
 
 def probit(f: Tensor, variance: Tensor, Q: Tensor) -> Tensor:
@@ -204,7 +221,7 @@ def monte_carlo(f: Tensor, variance: Tensor, Q: Tensor, noise: Iterable[Tensor])
 
 
 def normals(like: Tensor, samples: int, seed: int = 0) -> Iterator[Tensor]:
-    """So many standard normal tensors, the same on every device; one is held at a time."""
+    """Standard normal tensors, the same on every device; one is in memory at a time."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(samples):
         yield torch.randn(like.shape, generator=generator, dtype=like.dtype).to(like.device)
@@ -263,8 +280,8 @@ def head_inputs(model: Transformer, inputs: Inputs, batch_size: int | None = Non
         return torch.cat([phi, model.head(phi)], -1)
 
     with evaluating(model):
-        found = torch.cat(list(model.in_batches(both, inputs, rows=batch_size))).double()
-    return found[:, : model.config.width], found[:, model.config.width :]
+        phi_and_f = torch.cat(list(model.in_batches(both, inputs, rows=batch_size))).double()  # [N, E + K]
+    return phi_and_f[:, : model.config.width], phi_and_f[:, model.config.width :]
 
 
 def _warn_at_ends(delta: float, low: float, high: float) -> None:

@@ -15,11 +15,19 @@ from sgpa.models.bayesian import bayesian_maps
 
 @dataclass(frozen=True, kw_only=True)
 class Mfvi(Method):
-    """Minimise -E_q[log p(y | x, W)] + KL(q(W) || p(W)) / N with q(W) independent normals.
+    """Minimise -E_q[log p(y | x, W)] + KL(q(W) || p(W)) / N, with independent normals q(W).
 
-    The weights are shared by all N sequences, so their KL counts 1/N per sequence; `kl` is that weight, which
-    grows linearly from 0 during the first `anneal` of training. There is no dropout: the weights are random
-    already. Predictions average ten draws of all weights.
+    All N sequences share the weights, so the KL counts 1/N per sequence. There is no dropout, because the
+    weights are random already. Predictions average ten draws of all weights.
+
+    Args:
+        attention: `KernelAttentionConfig()` or `DotProductConfig()`.
+        weights: prior and initial posterior of the weights.
+        kl: weight of the KL for one sequence, a number or "1/N".
+        anneal: share of training during which that weight grows linearly from 0.
+
+    Example:
+        >>> model = Mfvi(anneal=0.5).build(ModelConfig(embedding=PatchConfig()))  # doctest: +SKIP
     """
 
     attention: KernelAttentionConfig | DotProductConfig = field(default_factory=KernelAttentionConfig)
@@ -43,7 +51,7 @@ class Mfvi(Method):
         return Transformer(replace(config, attention=self.attention, weights=self.weights, dropout=0.0))
 
     def loss(self, model: Transformer, batch: Batch, progress: Progress) -> Loss:
-        """-ELBO; the KL of the weights is the global one, there is no other."""
+        """-ELBO; the KL of the weights is its global KL."""
         loss = negative_elbo(model(batch.inputs), model.likelihood, batch.targets)
         kl = torch.stack([m.kl() for m in bayesian_maps(model)]).sum()
         weight, _ = KlWeights(g=self.kl, anneal=self.anneal).at(progress)

@@ -11,7 +11,14 @@ from sgpa.models import DotProductConfig, KernelAttentionConfig, ModelConfig, Tr
 
 @dataclass(frozen=True, kw_only=True)
 class Mle(Method):
-    """Minimise the negative log-likelihood, with kernel or dot-product attention."""
+    """Minimise the negative log-likelihood: a point estimate, with kernel or dot-product attention.
+
+    Args:
+        attention: `KernelAttentionConfig()` or `DotProductConfig()`.
+
+    Example:
+        >>> model = Mle().build(ModelConfig(embedding=PatchConfig()))  # doctest: +SKIP
+    """
 
     attention: KernelAttentionConfig | DotProductConfig = field(default_factory=KernelAttentionConfig)
 

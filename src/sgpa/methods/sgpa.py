@@ -13,13 +13,21 @@ from sgpa.models import ModelConfig, SgpaConfig, Transformer
 
 @dataclass(frozen=True, kw_only=True)
 class Sgpa(Method):
-    """Minimise the negative ELBO.
+    """Sparse GP attention: minimise the negative ELBO.
 
-    `init_on_data` starts the global inducing points on tokens of the training data. `initial_variance_scale`
-    is the share of the kernels' prior variance that training starts with, around the same means: below 1, a
-    point model that training starts from is disturbed less, and costs more KL. `samples` draws estimate the
-    ELBO of each sequence (the paper uses one). `dropout_at_prediction` leaves dropout on when predicting, as
-    MC dropout does: the MLPs are uncertain too, and attention's variance does not cover that.
+    Args:
+        attention: form of the posterior, kernel and number of global inducing points.
+        kl: weights of the two KL parts.
+        init_on_data: start the global inducing points on tokens of the training data.
+        initial_variance_scale: share of the kernels' prior variance that training starts with, around the
+            same means. Below 1, training that starts from a trained MLE disturbs it less, at a higher KL.
+        samples: draws that estimate the ELBO of each sequence; the paper uses one.
+        dropout_at_prediction: keep dropout on when predicting, as MC dropout does. The variance of the
+            attention does not cover the uncertainty of the MLPs.
+
+    Example:
+        >>> method = Sgpa(attention=SgpaConfig(num_global=32))
+        >>> model = method.build(ModelConfig(embedding=PatchConfig()))  # doctest: +SKIP
     """
 
     attention: SgpaConfig = field(default_factory=SgpaConfig)
@@ -46,8 +54,8 @@ class Sgpa(Method):
         )
 
     @property
-    def plain(self) -> bool:
-        """Not with dropout on."""
+    def predicts_directly(self) -> bool:
+        """True, unless dropout stays on when predicting."""
         return not self.dropout_at_prediction
 
     def build(self, config: ModelConfig) -> Transformer:
@@ -59,14 +67,14 @@ class Sgpa(Method):
                     "dropout_at_prediction",
                     self.dropout_at_prediction,
                     not self.dropout_at_prediction or config.dropout > 0,
-                    "false: no dropout",
+                    "false, or a model with dropout above 0",
                 )
             ],
         )
         return Transformer(replace(config, attention=self.attention))
 
     def initialise(self, model: Transformer, batch: Batch) -> None:
-        """Lower the noise, then place the inducing points on data."""
+        """Scale the initial variance, then place the inducing points on tokens of the batch."""
         model.scale_initial_variance(self.initial_variance_scale)
         if self.init_on_data:
             model.place_inducing_points(batch.inputs)
@@ -76,7 +84,7 @@ class Sgpa(Method):
         output = model(batch.inputs, samples=None if self.samples == 1 else self.samples)
         return negative_elbo(output, model.likelihood, batch.targets, self.kl.at(progress))
 
-    def predictor(self, model: Transformer, calibrated: Tensors = NOTHING) -> Predictor:
-        """The model, with its dropout on where that is asked for."""
-        del calibrated
+    def predictor(self, model: Transformer, calibration: Tensors = NOTHING) -> Predictor:
+        """The model, with dropout on if `dropout_at_prediction`."""
+        del calibration
         return DropoutPredictor(model, model.usual_samples) if self.dropout_at_prediction else model

@@ -1,4 +1,4 @@
-"""Spectral-normalised neural Gaussian process (Liu et al. 2020): distances kept, and a GP as last layer."""
+"""Spectral-normalised neural Gaussian process (Liu et al. 2020): bounded hidden maps, a GP as last layer."""
 
 import math
 from collections.abc import Callable
@@ -28,15 +28,29 @@ from sgpa.models.random_features import RandomFeatureHead
 
 @dataclass(frozen=True, kw_only=True)
 class Sngp(Method):
-    """Maximum likelihood with bounded hidden maps; after training one pass gives the last layer's posterior.
+    """Maximum likelihood with bounded hidden maps; one pass after training gives the last layer's posterior.
 
-    `spectral` bounds the hidden maps (`PointConfig()` leaves them free), `head` is the GP. The posterior has
-    the precision of a Gaussian likelihood, one for all classes, or with `covariance="laplace"` that of the
-    softmax likelihood at the trained weights, one per class. Logits ~ N(μ, v) become probabilities
+    The posterior has the precision of a Gaussian likelihood, one for all classes, or with
+    `covariance="laplace"` that of the softmax likelihood at the trained weights, one per class. Logits
+    ~ N(μ, v) become probabilities
 
     - `predictive="monte-carlo"`: as the mean of softmax(μ + √v ε) over `samples` draws of ε, one per class;
     - `predictive="mean-field"`: as softmax(μ / √(1 + λ v)), λ = `mean_field_factor`. π/8 comes from the
       probit approximation of the logistic function; Liu et al. tune λ instead.
+
+    Args:
+        attention: `KernelAttentionConfig()` or `DotProductConfig()`.
+        spectral: bound of the hidden maps; `PointConfig()` leaves them unbounded.
+        head: the random-feature GP.
+        covariance: "gaussian" or "laplace".
+        predictive: "monte-carlo" or "mean-field".
+        samples: number of draws.
+        mean_field_factor: λ.
+
+    Example:
+        >>> method = Sngp(predictive="mean-field")
+        >>> calibration = method.calibrate(model, Calibration(train, validation))  # doctest: +SKIP
+        >>> method.predictor(model, calibration).predict(images)  # doctest: +SKIP
     """
 
     attention: KernelAttentionConfig | DotProductConfig = field(default_factory=KernelAttentionConfig)
@@ -93,13 +107,13 @@ class Sngp(Method):
             )
         return {"covariance": torch.cholesky_inverse(L)}
 
-    def predictor(self, model: Transformer, calibrated: Tensors = NOTHING) -> Predictor:
-        """How to predict; before calibration (validation during training) by the mean of the GP alone."""
-        return SngpPredictor(model, self, calibrated.get("covariance"))
+    def predictor(self, model: Transformer, calibration: Tensors = NOTHING) -> Predictor:
+        """The predictor; without calibration (during training) it uses the mean of the GP alone."""
+        return SngpPredictor(model, self, calibration.get("covariance"))
 
 
 @dataclass(frozen=True)
-class SngpPredictor:
+class SngpPredictor(Predictor):
     """Predicts with the mean of the last layer's GP and, once calibrated, its variance."""
 
     model: Transformer
@@ -109,8 +123,8 @@ class SngpPredictor:
     def __post_init__(self) -> None:
         features = gp_head(self.model).W.shape[0]
         if self.covariance is not None and self.covariance.shape[-2:] != (features, features):
-            found = list(self.covariance.shape)
-            raise InputError(f"sngp: the covariance is {found}, the model has {features} random features")
+            shape = list(self.covariance.shape)
+            raise InputError(f"sngp: the covariance is {shape}, the model has {features} random features")
 
     @torch.no_grad()
     def predict(self, inputs: Inputs, *, batch_size: int | None = None, seed: int = 0) -> Prediction:

@@ -1,4 +1,4 @@
-"""Temperature scaling: one number, fitted on held-out rows, makes confidences honest (Guo et al. 2017)."""
+"""Temperature scaling: logits divided by one number that is fitted on held-out rows (Guo et al. 2017)."""
 
 import logging
 import math
@@ -10,14 +10,23 @@ from torch import Tensor
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Inputs
 from sgpa.core.types import Prediction, Predictor
-from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors
+from sgpa.methods.base import (
+    NOTHING,
+    Calibration,
+    Method,
+    PostHoc,
+    Tensors,
+    base_check,
+    check_calibrated,
+    check_classifier,
+    check_finite,
+)
 from sgpa.methods.mle import Mle
-from sgpa.methods.posthoc import check_calibrated, check_classifier, check_finite, plain_base
 from sgpa.models import Transformer
 from sgpa.models.modes import evaluating
 
 BOUND = 20.0  # temperatures are between 1 / BOUND and BOUND
-STARTS = (0.0, -0.25, 0.25, -0.5, 0.5, -0.75, 0.75, -0.95, 0.95)  # log T / log BOUND; T = 1 comes first
+STARTS = (0.0, -0.25, 0.25, -0.5, 0.5, -0.75, 0.75, -0.95, 0.95)  # log T / log BOUND; T = 1 is tried first
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +35,17 @@ log = logging.getLogger(__name__)
 class TemperatureScaling(PostHoc):
     """p(y | x) = 1/S Σ_s softmax(f_s / T), with the T that minimises the NLL of the validation rows.
 
-    A deterministic model has one sample, so that its labels stay as they are. T is kept in [0.05, 20]: where
-    all validation rows are right by a margin the NLL falls for ever as T goes to 0, and where the outputs
-    say nothing of the labels as T grows; a T at its bound is logged as a warning.
+    The labels of a deterministic model (S = 1) do not change. T is kept in [0.05, 20], because the minimum
+    can be at 0 (all validation rows right by a margin) or at infinity (outputs unrelated to the labels). A
+    T at a bound is logged as a warning.
+
+    Args:
+        base: the method that trains; its model must predict by itself.
+
+    Example:
+        >>> method = TemperatureScaling()
+        >>> calibration = method.calibrate(model, Calibration(train, validation))  # doctest: +SKIP
+        >>> method.predictor(model, calibration).predict(images)  # doctest: +SKIP
     """
 
     base: Method = field(default_factory=Mle)
@@ -37,7 +54,7 @@ class TemperatureScaling(PostHoc):
     regression = False
 
     def __post_init__(self) -> None:
-        check_fields(self.id, [plain_base(self.base)])
+        check_fields(self.id, [base_check(self.base)])
 
     def calibrate(self, model: Transformer, data: Calibration) -> Tensors:
         """The temperature, []."""
@@ -54,15 +71,15 @@ class TemperatureScaling(PostHoc):
         check_finite(f, self.id, "outputs", "validation")
         return {"temperature": best_temperature(f, targets)}
 
-    def predictor(self, model: Transformer, calibrated: Tensors = NOTHING) -> Predictor:
+    def predictor(self, model: Transformer, calibration: Tensors = NOTHING) -> Predictor:
         """The model with its outputs divided by T."""
         check_classifier(model, self.id)
-        check_calibrated(calibrated, ("temperature",), self.id)
-        return Tempered(model, float(calibrated["temperature"]))
+        check_calibrated(calibration, ("temperature",), self.id)
+        return Tempered(model, float(calibration["temperature"]))
 
 
 @dataclass(frozen=True)
-class Tempered:
+class Tempered(Predictor):
     """Predicts by 1/S Σ_s softmax(f_s / T)."""
 
     model: Transformer
@@ -85,9 +102,10 @@ def mixture_nll(f: Tensor, targets: Tensor) -> Tensor:
 def best_temperature(f: Tensor, targets: Tensor) -> Tensor:
     """The T in [1 / BOUND, BOUND] that minimises the NLL of softmax(f / T), [], in float64.
 
-    T = BOUND^tanh(u) with u free: LBFGS minimises over u to convergence, from the best of a few starts. The
-    NLL of one sample has a single minimum; that of a mixture may have more. No worse than T = 1 either way.
-    The bounds themselves are tried too: an NLL that falls towards one becomes too flat for a gradient.
+    T = BOUND^tanh(u) with u unconstrained. LBFGS minimises over u from the best of a few starts: the NLL of
+    one sample has a single minimum, that of a mixture may have several. T = 1 is one of the starts, so the
+    result is never worse. The bounds are tried as well, because an NLL that falls towards a bound becomes
+    too flat for a gradient.
     """
     f = f.detach().double()
 

@@ -19,6 +19,7 @@ from sgpa.models.config import (
     to_json,
 )
 from sgpa.models.layer import Layer
+from sgpa.models.sampled import SampledPredictor
 from sgpa.models.transformer import States, Transformer
 
 load = Transformer.from_pretrained
@@ -35,6 +36,7 @@ __all__ = [
     "PatchConfig",
     "PointConfig",
     "RandomFeatureConfig",
+    "SampledPredictor",
     "SgpaConfig",
     "SpectralConfig",
     "States",

@@ -27,6 +27,7 @@ from sgpa.models.embeddings.words import WordEmbedding
 from sgpa.models.layer import Layer, Mlp, NoDropout, features_of
 from sgpa.models.linearised import output_moments
 from sgpa.models.modes import evaluating
+from sgpa.models.sampled import SampledPredictor
 
 States = tuple[GlobalState | None, ...]
 
@@ -215,6 +216,10 @@ class Transformer(nn.Module):
             return self.likelihood.predict(
                 self.draw(inputs, samples=samples, batch_size=batch_size, seed=seed)
             )
+
+    def with_samples(self, samples: int) -> SampledPredictor:
+        """This model as a predictor that draws `samples` samples; 0 draws none (`predict`)."""
+        return SampledPredictor(self, samples)
 
     @torch.no_grad()
     def draw(

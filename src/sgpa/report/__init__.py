@@ -1,10 +1,10 @@
-"""Reports of saved results: tables, figures and a page. Reads numbers, never a model."""
+"""Reports of saved results: tables, figures and an HTML page. Reads numbers, never a model."""
 
 from sgpa.report.merge import merge
 from sgpa.report.page import write_report
 from sgpa.report.paired import Difference, paired_difference
 from sgpa.report.render import to_html, to_markdown, to_rich
-from sgpa.report.sections.sections import headline
+from sgpa.report.sections.predictions import headline
 from sgpa.report.tables import Cell, Column, Table, aggregate, evaluation_table, make_table, tasks
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Numbers beside the page: Markdown tables in the paper's form, and all records as one CSV file."""
+"""Markdown tables in the form of the paper's, and all records as one CSV file."""
 
 import csv
 import io
@@ -35,7 +35,7 @@ TITLES = {CLEAN: "in-distribution", ROBUSTNESS: "robustness", DETECTION: "OOD de
 
 
 def markdown_tables(material: Material) -> dict[str, str]:
-    """File name -> text: one file per evaluation of a task, ours above the paper's."""
+    """File name -> text: one file per evaluation of a task; published values below ours."""
     found = {}
     for evaluation, title in TITLES.items():
         tables = _tables(material, evaluation)

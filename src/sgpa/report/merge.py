@@ -1,4 +1,4 @@
-"""Several runs as one: the cells of a benchmark, trained apart, on one page."""
+"""Joins the results of several runs, such as the cells of a benchmark, into one."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ Results = Mapping[str, Any]
 
 
 def check(results: Results) -> None:
-    """Raise unless these are results this version reads."""
+    """Raise unless the results have schema 1 and hold records."""
     if results.get("schema") != 1:
         raise InputError(f"results have schema {results.get('schema')!r}; this version reads schema 1")
     if not results.get("records"):
@@ -24,16 +24,20 @@ def check(results: Results) -> None:
 
 
 def merge(results: Sequence[Results], variants: Sequence[str] = ()) -> dict[str, Any]:
-    """One results dict that holds the records, curves and timings of all of them.
+    """Join the records, curves and timings of several runs.
 
-    Runs of one method with other settings need `variants`, a name for each of them.
+    Args:
+        results: contents of results.json files. Two runs may hold different metrics of one cell (data set,
+            augmentation, attention, method and seed) but not the same metric twice. Where runs record
+            fingerprints of their data (`run["data"]`, by data set), these must agree.
+        variants: a name for each run, to compare runs of one method with different settings.
 
-    The title and the summary are the first ones given. Runs may measure different things about the same
-    cell (data set, augmentation, attention, method and seed) but not the same thing twice, and where
-    several say what their data was (`run["data"]`, by data set), they must agree.
+    Returns:
+        One results dict; its title and summary are the first ones given.
 
-    >>> runs = [json.loads(path.read_text()) for path in paths]  # doctest: +SKIP
-    >>> write_report(merge(runs), Path("runs/benchmark"))  # doctest: +SKIP
+    Example:
+        >>> runs = [json.loads(path.read_text()) for path in paths]  # doctest: +SKIP
+        >>> write_report(merge(runs), Path("runs/benchmark"))  # doctest: +SKIP
     """
     if not results:
         raise InputError("there are no results to merge; give at least one")
@@ -59,7 +63,7 @@ def merge(results: Sequence[Results], variants: Sequence[str] = ()) -> dict[str,
 
 
 def _named(results: Results, name: str) -> Results:
-    """The same results of methods that are called 'sgpa:name' now."""
+    """The results with every method renamed to 'method:name'."""
     run = dict(results.get("run") or {})
     if "seconds" in run:
         run["seconds"] = {f"{method}:{name}": seconds for method, seconds in run["seconds"].items()}
@@ -74,14 +78,14 @@ def _called(items: Sequence[Mapping[str, Any]], name: str) -> list[dict[str, Any
 
 
 def _key(item: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
-    """What an item measures; an absent text, null and 'none' are the same as the empty one."""
+    """The columns that identify an item; absent, null and 'none' count as empty."""
     return tuple("" if item.get(name) in (None, "none") else item[name] for name in names)
 
 
 def _apart(
     parts: Sequence[Sequence[Mapping[str, Any]]], names: Sequence[str], what: str
 ) -> list[Mapping[str, Any]]:
-    """All items in order; an item that two runs both hold is named."""
+    """All items in order; raises for an item that two runs hold."""
     seen: dict[tuple[Any, ...], int] = {}
     for number, items in enumerate(parts, start=1):
         for item in items:
@@ -101,7 +105,7 @@ def _under(item: Mapping[str, Any]) -> str:
 
 
 def timings(results: Results) -> list[dict[str, Any]]:
-    """Timings with their task: that of the records where a run has only one."""
+    """Timings with their task, which is that of the records where a run has only one."""
     given = (results.get("run") or {}).get("timings") or []
     found = tasks(results["records"])
     if len(found) > 1 and any("dataset" not in timing for timing in given):
@@ -110,7 +114,7 @@ def timings(results: Results) -> list[dict[str, Any]]:
 
 
 def _same_data(results: Sequence[Results]) -> dict[str, Any]:
-    """The fingerprints of all data sets; two that disagree make results that cannot be compared."""
+    """The fingerprints of all data sets; raises where two runs disagree."""
     found: dict[str, Any] = {}
     for number, each in enumerate(results, start=1):
         for dataset, mark in ((each.get("run") or {}).get("data") or {}).items():
@@ -127,7 +131,7 @@ def _same_data(results: Sequence[Results]) -> dict[str, Any]:
 
 
 def _runs(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Facts of all runs: once where they agree, as a list of the distinct ones where they do not."""
+    """Facts of all runs: one value where they agree, a list of distinct values where they do not."""
     merged: dict[str, Any] = {}
     for name in dict.fromkeys(name for run in runs for name in run if name not in ("data", "timings")):
         given = [run[name] for run in runs if run.get(name)]

@@ -1,29 +1,18 @@
-"""What methods, metrics and shifts are called on paper, and which direction of a metric is better."""
+"""Names of metrics, tasks and shifts in tables and figures, and the better direction of each metric."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-Key = tuple[str, str]  # attention, method: what one row of a table and one line of a figure stand for
+from sgpa.core.names import METHOD_NAMES
+
+Key = tuple[str, str]  # attention, method: one row of a table and one line of a figure
 Task = tuple[str, str]  # data set, augmentation; no augmentation is the empty text
 
 CLEAN, ROBUSTNESS, DETECTION = "in-distribution", "robustness", "ood-detection"  # evaluations
 
-METHODS = {
-    "mle": "MLE",
-    "ts": "Temperature scaling",
-    "mfvi": "MFVI",
-    "mcd": "MC dropout",
-    "kflla": "KFAC Laplace",
-    "sngp": "SNGP",
-    "sgpa": "SGPA",
-    "de": "Deep ensemble",
-    "sgpae": "SGPA ensemble",
-}
-
-ENSEMBLES = ("de", "sgpae")
 ATTENTION = {"sdp": "dot-product", "kernel": "kernel"}
-ENOUGH_TO_SPLIT = 3  # rows of each attention from which figures show the two kinds apart
+ENOUGH_TO_SPLIT = 3  # rows of each attention from which figures separate the two kinds
 
 TASKS = {
     "digits": "Handwritten digits",
@@ -73,16 +62,17 @@ METRICS = {
     "nll": Metric("NLL", "nats", False),
     "ece": Metric("ECE", "", False),
     "mce": Metric("MCE", "", False),
+    "mce_20": Metric("MCE, bins ≥ 20", "", False),
     "mce_all_classes": Metric("All-class MCE", "", False),
-    "adaptive_ece": Metric("Adaptive ECE", "", False),
-    "ece_all_classes": Metric("All-class ECE", "", False),
     "brier": Metric("Brier score", "", False),
     "aurc": Metric("AURC", "", False),
+    "error_auroc": Metric("Error AUROC", "", True),
+    "error_fpr_at_95_tpr": Metric("Error FPR at 95 % TPR", "", False),
     "auroc": Metric("AUROC", "", True),
     "aupr": Metric("AUPR", "", True),
     "aupr_paper_share": Metric("AUPR at the paper's share", "", True),
     "fpr_at_95_tpr": Metric("FPR at 95 % TPR", "", False),
-    "ood_share": Metric("Share of unfamiliar inputs", "%", None, 1, 100.0),
+    "ood_share": Metric("Share of OOD inputs", "%", None, 1, 100.0),
     "rank": Metric("Average rank", "", False, 2),
     "train_seconds": Metric("Training", "s", False, 1),
     "seconds_per_step": Metric("Training step", "ms", False, 1, 1e3),
@@ -105,34 +95,38 @@ def metric_order(identifiers: Iterable[str]) -> list[str]:
 
 
 def base(method: str) -> str:
-    """What a method is a variant of: 'sgpa:standard' -> 'sgpa'; others are their own."""
+    """The method without its variant: 'sgpa:standard' -> 'sgpa'."""
     return method.partition(":")[0]
 
 
 def method_name(method: str) -> str:
-    """Its name in tables; an unknown one keeps its id.
+    """The name in tables; an unknown method keeps its id.
 
     >>> method_name("sgpa"), method_name("sgpa:standard")
     ('SGPA', 'SGPA (standard)')
     """
     variant = method.partition(":")[2]
-    return METHODS.get(base(method), base(method)) + (f" ({variant})" if variant else "")
+    return _title(base(method)) + (f" ({variant})" if variant else "")
+
+
+def _title(method: str) -> str:
+    return METHOD_NAMES[method].title if method in METHOD_NAMES else method
 
 
 def is_ensemble(method: str) -> bool:
-    """Whether it trains several models: as many times the cost of the others."""
-    return base(method) in ENSEMBLES
+    """Whether it trains several models, at several times the cost."""
+    return base(method) in METHOD_NAMES and METHOD_NAMES[base(method)].ensemble
 
 
 def key_order(keys: Iterable[Key]) -> list[Key]:
-    """Distinct (attention, method) pairs: dot-product attention first, methods in the order of `METHODS`."""
-    methods, attentions = list(METHODS), list(ATTENTION)
+    """Distinct (attention, method) pairs: dot-product first, methods in the order of `METHOD_NAMES`."""
+    methods, attentions = list(METHOD_NAMES), list(ATTENTION)
 
     def rank(key: Key) -> tuple[int, int]:
         attention, method = key
         return (
             attentions.index(attention) if attention in ATTENTION else len(attentions),
-            methods.index(base(method)) if base(method) in METHODS else len(methods),
+            methods.index(base(method)) if base(method) in METHOD_NAMES else len(methods),
         )
 
     return sorted(dict.fromkeys(keys), key=rank)
@@ -154,7 +148,7 @@ def labels(keys: Iterable[Key]) -> dict[Key, str]:
 
 
 def by_attention(keys: Iterable[Key]) -> dict[str, list[Key]]:
-    """Rows by attention where every kind has enough to be shown apart; else all rows, under no name.
+    """Rows by attention if every kind has enough rows to be shown separately, otherwise all under "".
 
     >>> by_attention([("kernel", "mle"), ("kernel", "sgpa"), ("sdp", "mle")])
     {'': [('sdp', 'mle'), ('kernel', 'mle'), ('kernel', 'sgpa')]}
@@ -168,7 +162,7 @@ def by_attention(keys: Iterable[Key]) -> dict[str, list[Key]]:
 
 
 def attention_name(attention: str) -> str:
-    """An attention in words, as the title of a group of rows or panels."""
+    """An attention in words, for titles."""
     return f"{ATTENTION.get(attention, attention)} attention" if attention else ""
 
 
@@ -226,5 +220,5 @@ def listed(words: Sequence[str]) -> str:
 
 
 def sentence_case(text: str) -> str:
-    """The text with its first letter raised, the rest untouched."""
+    """The text with its first letter in upper case."""
     return text[:1].upper() + text[1:]

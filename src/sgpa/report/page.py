@@ -1,4 +1,4 @@
-"""One directory per report: report.html (self-contained), report.md, results.csv, tables/ and figures/."""
+"""Writes a report: report.html (self-contained), report.md, results.csv, tables/ and figures/."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,47 +15,55 @@ from sgpa.report.figures.svg import Inlined, inline
 from sgpa.report.merge import check, timings
 from sgpa.report.names import Task, key_order, task_name, task_of
 from sgpa.report.provenance import command, facts, recipe
+from sgpa.report.ranking import rank_table
 from sgpa.report.render import Grid, to_html, to_markdown
-from sgpa.report.sections import inside, sections
+from sgpa.report.sections import cost_and_training, predictions
 from sgpa.report.sections.blocks import Material, Plot, Section, Titled
 from sgpa.report.sections.findings import Finding, findings, standing, verdict
 from sgpa.report.sections.glossary import glossary
 from sgpa.report.sections.overview import best_where, overall
-from sgpa.report.sections.ranking import rank_table
+from sgpa.report.sections.warnings import warnings
 from sgpa.report.tables import Table, aggregate, tasks
 
 SECTIONS = (
-    sections.results,
-    sections.calibration,
-    sections.robustness,
-    sections.detection,
-    inside.examples,
-    inside.cost,
-    inside.training,
+    predictions.results,
+    predictions.calibration,
+    predictions.robustness,
+    predictions.detection,
+    cost_and_training.examples,
+    cost_and_training.cost,
+    cost_and_training.training,
 )
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one task shows, or all of them together; without a title where it needs none."""
+    """The part of the page about one task, or about all of them (without a title)."""
 
     title: str
     prefix: str  # of figure files and element ids
     verdict: str
     sections: list[Section]
     findings: list[Finding] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
-def write_report(results: Mapping[str, Any], directory: Path) -> Path:
-    """Write the report under `directory` and return the path of the page.
+def write_report(results: Mapping[str, Any], directory: Path, *, pdf: bool = True) -> Path:
+    """Write the report of saved results. No model or data set is loaded.
 
-    `results` is the content of a run's results.json (schema 1), or several of them merged by `merge`.
-    Nothing is loaded but these numbers. Beside report.html lie report.md, results.csv (one line per
-    number), tables/ (Markdown, in the paper's form) and figures/ (SVG and PDF).
+    Args:
+        results: the content of a run's results.json (schema 1), or several of them joined by `merge`.
+        directory: where to write report.html (self-contained), report.md, results.csv (one line per number),
+            tables/ (Markdown, in the form of the paper's tables) and figures/ (SVG).
+        pdf: also write every figure as PDF.
 
-    >>> results = json.loads(Path("runs/demo/results.json").read_text())  # doctest: +SKIP
-    >>> write_report(results, Path("runs/demo"))  # doctest: +SKIP
-    PosixPath('runs/demo/report.html')
+    Returns:
+        The path of report.html.
+
+    Example:
+        >>> results = json.loads(Path("runs/demo/results.json").read_text())  # doctest: +SKIP
+        >>> write_report(results, Path("runs/demo"))  # doctest: +SKIP
+        PosixPath('runs/demo/report.html')
     """
     check(results)
     materials = _materials(results)
@@ -64,7 +72,7 @@ def write_report(results: Mapping[str, Any], directory: Path) -> Path:
         (directory / folder).mkdir(parents=True, exist_ok=True)
     figures = {}
     for name, plot in _plots(parts):
-        svg, _ = save(plot.figure, directory / "figures" / name)
+        svg = save(plot.figure, directory / "figures" / name, pdf=pdf)
         figures[name] = (svg.read_text("utf-8"), plot.spoken)
     for material in materials:
         for file, text in markdown_tables(material).items():
@@ -78,7 +86,7 @@ def write_report(results: Mapping[str, Any], directory: Path) -> Path:
 
 def _materials(results: Mapping[str, Any]) -> list[Material]:
     records, curves = results["records"], results.get("curves") or []
-    costs = inside.cost_records(timings(results))
+    costs = cost_and_training.cost_records(timings(results))
     found = tasks(records)
     style = looks(key_order((r["attention"] or "", r["method"]) for r in (*records, *costs)))
     return [
@@ -98,7 +106,7 @@ def _belongs(curve: Mapping[str, Any], task: Task) -> bool:
 
 
 def _parts(results: Mapping[str, Any], materials: Sequence[Material]) -> list[Part]:
-    """What all tasks show together, where there is something to say, then each task."""
+    """The overview of all tasks, where there is one, then each task."""
     several = len(materials) > 1
     parts, explained = [], set[str]()
     front = _front(results, materials)
@@ -106,41 +114,41 @@ def _parts(results: Mapping[str, Any], materials: Sequence[Material]) -> list[Pa
         together = overall({m.task: m.cells for m in materials}) if several else ""
         parts.append(Part("", "", together, [front]))
     for material in materials:
-        said = findings(material.cells)
+        found = findings(material.cells)
         made = [section(material) for section in SECTIONS]
         title = task_name(material.task) if several else ""
         prefix = _slug("-".join(material.task)) + "-" if several else ""
         shown = [section for section in made if not section.empty]
-        for section in shown:  # what a section is about is said once
+        for section in shown:  # every introduction appears once
             section.intro = "" if section.name in explained else section.intro
         explained |= {section.name for section in shown}
-        words = standing([material.cells]) if several else verdict(said, material.cells)
-        parts.append(Part(title, prefix, words, shown, said))
+        summary = standing([material.cells]) if several else verdict(found, material.cells)
+        parts.append(Part(title, prefix, summary, shown, found, warnings(material)))
     return parts
 
 
 def _front(results: Mapping[str, Any], materials: Sequence[Material]) -> Section:
-    """Who is best where, and average ranks; empty for two methods on one task, whose findings say it all."""
+    """The best methods and average ranks; empty for two methods on one task."""
     section = Section("overview", "Overview", "")
     rows = {row for material in materials for row, _ in material.cells}
     grid = best_where({material.task: material.cells for material in materials})
     if grid.rows and (len(materials) > 1 or len(rows) > 2):
         caption = (
-            "The best method by task and metric. Level: within two standard errors of the best. An ensemble "
-            "trains several models."
+            "The best method by task and metric. No clear difference: within two standard errors of the "
+            "best. An ensemble trains several models."
         )
         section.tables.append(Titled(caption, grid))
     ranks = rank_table(results["records"])
     if ranks is not None:
         caption = (
-            "Average rank over data sets and shifts, 1 is best; in brackets how many were averaged: those "
-            "that every method shown was measured on."
+            "Average rank over data sets and shifts; 1 is best. In brackets: how many were averaged, those "
+            "that all methods in the table share."
         )
         section.tables.append(Titled(caption, ranks))
         drawn = [c for c in ranks.columns if c.shift.endswith((":nll", ":auroc"))]
         figure = metric_bars(replace(ranks, columns=tuple(drawn)), materials[0].style, abreast=3)
         section.plots.append(
-            Plot("ranks", figure, "Average ranks; shorter is better.", "Bars of average ranks.")
+            Plot("ranks", figure, "Average ranks; lower is better.", "Bars of average ranks.")
         )
     return section
 
@@ -163,7 +171,7 @@ def _words(results: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _shape(table: Table | Grid) -> str:
-    """How a table is set: words wrap; many columns or rows are set close."""
+    """CSS classes of a table, by its kind and size."""
     if isinstance(table, Grid):
         return "grid"
     shapes = {"dense": len(table.columns) > 6, "wider": len(table.columns) > 11, "tall": len(table.rows) > 6}
@@ -172,7 +180,7 @@ def _shape(table: Table | Grid) -> str:
 
 def _html(results: Mapping[str, Any], parts: Sequence[Part], inlined: Inlined) -> str:
     environment = Environment(
-        loader=PackageLoader("sgpa.report", "."),
+        loader=PackageLoader("sgpa.report", ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -205,17 +213,18 @@ def _markdown(results: Mapping[str, Any], parts: Sequence[Part]) -> str:
     for part in parts:
         level = "###" if part.title else "##"
         blocks += [f"## {part.title}" if part.title else "", part.verdict]
+        blocks.append("\n".join(f"- **Warning**: {warning}" for warning in part.warnings))
         blocks.append("\n".join(f"- **{f.title}.** {' '.join(f.lines)}" for f in part.findings))
         for section in part.sections:
             blocks += [f"{level} {section.title}", section.intro]
             for titled in section.tables:
                 blocks += [titled.caption.replace("*", "\\*"), to_markdown(titled.table).rstrip()]
             blocks += [figure(part, plot) for plot in section.plots]
-    words = [(word.replace("*", "\\*"), told) for word, told in _words(results)]
-    blocks += ["## How to read this", "\n".join(f"- **{word}**: {told}" for word, told in words)]
+    entries = [(word.replace("*", "\\*"), meaning) for word, meaning in _words(results)]
+    blocks += ["## Glossary", "\n".join(f"- **{word}**: {meaning}" for word, meaning in entries)]
     run = results.get("run") or {}
     if run:
         blocks += ["## Provenance", "\n".join(f"- {name}: {text}" for name, text in facts(run))]
-        if typed := command(run):
-            blocks.append(f"```\n{typed}\n```")
+        if commands := command(run):
+            blocks.append(f"```\n{commands}\n```")
     return "\n\n".join(block for block in blocks if block) + "\n"

@@ -1,4 +1,4 @@
-"""Methods that share seeds, compared seed by seed: what a seed does to both cancels in the difference."""
+"""Paired comparison of methods that share seeds: effects common to both cancel in the difference."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from scipy.stats import ttest_rel
 from sgpa.report.names import Key, is_ensemble, key_order
 from sgpa.report.tables import Cell, Cells, Column, Table, make_table, ranked
 
-FEWEST = 3  # seeds for a test; two differences say next to nothing about their spread
+FEWEST = 3  # seeds for a test; two differences are too few to estimate their spread
 LEVEL = 0.05
 MARK = "*"
 
@@ -27,7 +27,7 @@ class Difference:
 
     @property
     def significant(self) -> bool:
-        """Whether a mark is due."""
+        """Whether p is below `LEVEL`."""
         return self.p is not None and self.p < LEVEL
 
 
@@ -93,7 +93,7 @@ def difference_table(table: Table) -> Table:
 
 
 def legend(table: Table) -> str:
-    """What the marks of a table mean and how many seeds they rest on; empty where none could be due."""
+    """Explanation of the marks of a table and the number of seeds; empty where nothing was tested."""
     differences = [d for column in table.columns for d in against_mle(table.cells, column).values()]
     tested = sorted({d.n for d in differences if d.p is not None})
     if not tested:
@@ -116,7 +116,7 @@ class Top:
 
 
 def best_against_second(cells: Cells, columns: Iterable[Column]) -> list[Top]:
-    """The top two of every column, where they share seeds; behind ensembles also those of single models."""
+    """The two best of every column, where they share seeds; also of single models where these differ."""
     found = []
     for column in columns:
         order = ranked(cells, column)

@@ -1,4 +1,4 @@
-"""The published numbers, to stand beside ours where the same thing was measured."""
+"""The published numbers, for comparison with ours where the same quantity was measured."""
 
 import csv
 from functools import lru_cache
@@ -7,20 +7,20 @@ from importlib.resources import files
 from sgpa.report.names import CLEAN, Task, is_ensemble, split_shift, task_of
 from sgpa.report.tables import CellKey, Cells, Column, Published
 
-# Our name of a shift -> the name of the published one it is compared with. Regenerated corruptions stand for
-# the official files: same types and intensities, made from the clean test set with our own random numbers.
+# Our name of a shift -> the published shift it is compared with. Regenerated corruptions have the types and
+# intensities of the official files, and are made from the clean test set with other random numbers.
 STANDS_FOR = {
     "cifar10-c-regenerated": "cifar10-c",
     "cifar100-c-regenerated": "cifar100-c",
     "mini_imagenet": "miniimagenet",
 }
-# Printed metrics that are something else than ours of the same name, and ours that are the same thing. AUPR
-# depends on the share of unfamiliar inputs: where we tested on fewer than the paper did, the value reweighted
-# to its share is the one to compare. The printed MCE is that of a calibration over all classes, which the
-# authors' script computes: next to the same MCE an earlier text prints an ECE that only this one gives.
+# Our metric -> the printed metric that measures the same quantity under another name. AUPR depends on the
+# share of OOD inputs: where we test on fewer than the paper, the value reweighted to its share is compared.
+# The printed MCE is computed over all classes: an earlier version of the paper prints the same MCE beside an
+# ECE that only this definition gives.
 TWINS = {"aupr_paper_share": "aupr", "mce_all_classes": "mce"}
-# Printed values that cannot be right: RMSE and NLL of one row are the same number with the same error; a
-# row after temperature scaling repeats the one before. They are shown with a question mark.
+# Printed values that cannot be correct: RMSE and NLL of one row are the same number with the same error; a
+# row with temperature scaling repeats the one without. They are shown with a question mark.
 DOUBTFUL = {
     *(("zinc", "mle", name) for name in ("rmse", "nll")),
     *(("imdb", "ts", name) for name in ("nll", "ece", "mce")),
@@ -38,7 +38,7 @@ Measured = tuple[Task, str, str, str, str, str]  # task, evaluation, shift, atte
 
 @lru_cache(maxsize=1)
 def published() -> dict[Measured, Published]:
-    """All printed values by what they measure. The ± of one ensemble is printed as 0 and means nothing."""
+    """All printed values by what they measure, without the ± of ensembles, which is printed as 0."""
     text = (files("sgpa") / "report" / "paper_results.csv").read_text(encoding="utf-8")
     found = {}
     for row in csv.DictReader(text.splitlines()):
@@ -54,7 +54,7 @@ def published() -> dict[Measured, Published]:
 
 
 def paper_shift(shift: str) -> str:
-    """The published shift ours stands for: 'cifar10-c-regenerated:3' -> 'cifar10-c:3'."""
+    """The published shift that ours is compared with: 'cifar10-c-regenerated:3' -> 'cifar10-c:3'."""
     family, strength = split_shift(shift)
     family = STANDS_FOR.get(family, family)
     return family if strength is None else f"{family}:{strength}"
@@ -67,7 +67,7 @@ def beside(cells: Cells, task: Task) -> dict[CellKey, Published]:
     for (attention, method), column in cells:
         twins = (twin for twin, name in TWINS.items() if name == column.metric)
         if any(Column(column.evaluation, column.shift, twin) in columns for twin in twins):
-            continue  # not the same number
+            continue  # the printed value belongs to the other metric
         name = TWINS.get(column.metric, column.metric)
         key = (task, column.evaluation, paper_shift(column.shift), attention, method, name)
         if key in published():

@@ -1,4 +1,4 @@
-"""Where the numbers of a page come from: the facts a run recorded, or those of all runs that were merged."""
+"""Provenance of a page: commands, versions, hardware, commit and date of one or several runs."""
 
 import json
 from collections.abc import Mapping
@@ -6,11 +6,11 @@ from typing import Any
 
 from sgpa.report.names import method_name
 
-MOST_LINES = 12  # of commands, where every cell of a benchmark has its own
+MOST_LINES = 12  # of commands: every cell of a benchmark may have its own
 
 
 def facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The facts that were recorded, as (name, text); several values of a fact stand in a row."""
+    """The recorded facts as (name, text); several values of a fact are joined."""
     found = [(word, _texts(run.get(word.lower()))) for word in ("Date", "Commit", "Hardware")]
     found.append(("Versions", _texts(run.get("versions"))))
     seconds = (run.get("seconds") or {}).items()
@@ -23,7 +23,7 @@ def facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def command(run: Mapping[str, Any]) -> str:
-    """What was typed, one line each."""
+    """The commands, one per line."""
     lines = _texts(run.get("command"))
     more = [f"... and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
     return "\n".join(lines[:MOST_LINES] + more)

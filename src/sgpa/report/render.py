@@ -1,4 +1,4 @@
-"""Tables as Markdown, HTML and for a terminal: the best of a column is bold, a missing cell a dash."""
+"""Tables as Markdown, HTML and terminal text. The best value of a column is bold, a missing one a dash."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,14 +14,14 @@ from sgpa.report.names import Key, attention_name, labels, method_name, metric, 
 from sgpa.report.tables import Cell, CellKey, Column, Published, Table
 
 MISSING = "–"
-ABREAST = 4  # methods that fit side by side on a terminal
+ABREAST = 4  # up to so many methods are columns in a terminal
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of plain words: the first column names the row.
+    """A table of text; the first column names the row.
 
-    A row of one cell is a heading for those below; what follows a line break in a cell is a side note.
+    A row of one cell is a heading for the rows below. Text after a line break in a cell is a side note.
     """
 
     head: tuple[str, ...]
@@ -80,7 +80,7 @@ def _lines(head: Iterable[str], rows: Iterable[Iterable[str]], *, right: bool) -
 
 
 def _plain(text: str) -> str:
-    """Marks of significance keep their star; a bar would start a new cell."""
+    """Text of a Markdown cell: stars of significance and vertical bars are escaped."""
     return re.sub(r" \*$", r" \\*", text).replace("|", "\\|").replace("\n", "; ")
 
 
@@ -88,9 +88,9 @@ def _plain(text: str) -> str:
 
 
 def to_rich(table: Table, title: str | None = None) -> RenderableType:
-    """The same table for a terminal, which is narrow.
+    """The table for a terminal.
 
-    Few methods are columns of one table; many are the lines of a table for each group of metrics.
+    Up to four methods are columns of one table; more are rows, with one table for each group of metrics.
     """
     return _methods_abreast(table, title) if len(table.rows) <= ABREAST else _methods_below(table, title)
 
@@ -139,7 +139,7 @@ def _methods_below(table: Table, title: str | None) -> Group:
 
 
 def to_html(table: Table | Grid) -> Markup:
-    """`<thead>` and `<tbody>`; rows of several attentions stand under a heading each."""
+    """`<thead>` and `<tbody>`; with several attentions, each has a heading row."""
     if isinstance(table, Grid):
         return _grid_html(table)
     edge = _edges(table)
@@ -172,7 +172,7 @@ def _cell_html(table: Table, row: Key, column: Column, best: bool) -> str:
 
 
 def _groups(table: Table) -> list[tuple[str, int]]:
-    """Runs of neighbouring columns under one group title."""
+    """Group titles with the number of adjacent columns under each."""
     found: list[tuple[str, int]] = []
     for column in table.columns:
         if found and found[-1][0] == column.group:
@@ -208,7 +208,7 @@ def _head_html(table: Table, edge: list[str]) -> str:
 
 
 def _tied_arrow(heading: str) -> str:
-    """The heading with its arrow kept on the line of the last word."""
+    """The heading with a no-break space before its arrow."""
     return re.sub(r" (?=[↑↓]$)", "\N{NO-BREAK SPACE}", heading)
 
 

@@ -28,14 +28,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Published(Cell):
-    """A printed value; `doubtful` where it cannot be right."""
+    """A printed value; `doubtful` if it cannot be correct."""
 
     doubtful: bool = False
 
 
 @dataclass(frozen=True)
 class Column:
-    """What a column measures; `group` and `label` are only how it is titled."""
+    """What a column measures; `group` and `label` only set its title."""
 
     evaluation: str
     shift: str
@@ -60,9 +60,9 @@ Cells = Mapping[CellKey, Cell]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows by columns; `cells` may lack any pair. `paper` and `marks` stand beside the values they are for.
+    """Rows by columns; any pair may be missing in `cells`. `paper` holds published values, `marks` stars.
 
-    In a `signed` table the values are differences: they carry their sign, and none is best.
+    In a `signed` table the values are differences: they are printed with their sign, and none is best.
     """
 
     rows: tuple[Key, ...]

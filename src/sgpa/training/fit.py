@@ -192,7 +192,7 @@ def _predictor(method: Method, models: Sequence[Transformer], data: Calibration)
     predictors = [method.predictor(model, method.calibrate(model, data)) for model in models]
     if not isinstance(method, Ensemble):
         return predictors[0]
-    return method.combine(predictors, method.pool(predictors, data.validation))
+    return method.combine(predictors, method.calibrate_ensemble(predictors, data.validation))
 
 
 # Only for experiments/user_data.py, until a user's data are a task like any other.

@@ -37,7 +37,6 @@ from sgpa.experiments.runner.executors import processes
 from sgpa.experiments.runner.executors.in_process import InProcess
 from sgpa.experiments.runner.executors.processes import Processes
 from sgpa.inference.serve import Served
-from sgpa.methods import with_samples
 from sgpa.models import KernelConfig
 from sgpa.training.trainer import Trainer
 from support.paths import ROOT
@@ -406,7 +405,7 @@ def test_predictors_that_sample_corrupted_sets_on_a_gpu_are_compiled(tmp_path, m
     gpu = replace(calibrated, run_folder=replace(run_folder, device="cuda:0"))
     assert fast(gpu) is calibrated.predictor  # digits have few shifted sets
     if served:  # enough samples that two sets of draws agree
-        members = tuple(with_samples(member, SAMPLES) for member in gpu.members)
+        members = tuple(member.with_samples(SAMPLES) for member in gpu.members)
         gpu = replace(gpu, members=members, predictor=row.method.combine(members, gpu.combined))
     many = replace(gpu, task=replace(gpu.task, corrupted=lambda: None))
     predictor = fast(many)

@@ -9,7 +9,7 @@ from typing import Any
 from sgpa.core.errors import CheckpointError, InputError
 from sgpa.core.files import load_exactly, read_json, read_tensors, write_json, write_tensors
 from sgpa.core.types import Predictor
-from sgpa.evaluation.evaluate import Subject
+from sgpa.evaluation.results import Subject
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.tasks import Task
 from sgpa.inference import readers
@@ -100,7 +100,7 @@ def _combined(file: Path, plan: Plan, predictors: Sequence[Predictor], task: Tas
     """What the predictors need to predict together, computed once."""
     if file.exists():
         return read_tensors(file)[0]
-    if tensors := plan.method.pool(predictors, task.splits.validation):
+    if tensors := plan.method.calibrate_ensemble(predictors, task.splits.validation):
         write_tensors(file, tensors)
     return tensors
 

@@ -13,7 +13,7 @@ from sgpa.core.files import file_digest, write_json
 from sgpa.core.types import Predictor
 from sgpa.experiments.runner.calibrate import CalibratedMethod, calibrate
 from sgpa.experiments.runner.jobs import OnProgress, silent
-from sgpa.experiments.runner.result_cache import ResultCache
+from sgpa.experiments.runner.result_cache import FileCache
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.tasks import evaluate_task
 from sgpa.inference.serve import serve, worth_serving
@@ -53,12 +53,12 @@ def evaluate_cell(
     weights = [member.model / saving.WEIGHTS for member in run_folder.members(plan, seed)]
     digests = [file_digest(path) for path in weights]
     fingerprint = calibrated.task.fingerprint
-    cache = ResultCache(file, {"models": digests, "evaluation": to_plain(how), "data": fingerprint})
+    cache = FileCache(file, {"models": digests, "evaluation": to_plain(how), "data": fingerprint})
     costs = timings(calibrated)
     results = evaluate_task(fast(calibrated), calibrated.subject, calibrated.task, how, on_test, cache)
     if plan.method.trains is plan.method:  # the log of a post-hoc method is that of its base
         log = run_folder.training(plan, plan.stages[-1], seed) / "log.jsonl"
-        results.draw(calibrated.subject, "training", "", history(log, f"validation{plan.suffix}"))
+        results.add_curve(calibrated.subject, "training", "", history(log, f"validation{plan.suffix}"))
     provenance.record(cell)
     write_json(cell / "timings.json", costs)
     write_json(

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from sgpa.core.files import write_text
-from sgpa.evaluation.evaluate import Results
+from sgpa.evaluation.results import ResultCache, Results
 from sgpa.training.logs import append, read_log
 
 
-class ResultCache:
+class FileCache(ResultCache):
     """Called with a part's name and a function that measures it; measures what is not in the file yet.
 
     The first line of the file holds `metadata`: what is tested, and how. A file with other metadata is

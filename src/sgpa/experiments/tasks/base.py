@@ -13,7 +13,7 @@ from sgpa.core.errors import InputError
 from sgpa.core.inputs import Inputs
 from sgpa.data import Dataset, Splits
 from sgpa.data.corruptions.on_disk import CorruptedFiles
-from sgpa.evaluation.evaluate import Outside
+from sgpa.evaluation.results import OodSet
 from sgpa.inference.readers import Reader
 from sgpa.models.config.embedding import EmbeddingConfig
 
@@ -41,7 +41,7 @@ class Task:
     class_names: tuple[str, ...] = ()  # empty for regression
     reader: Reader | None = None  # how trained models read new inputs
     shifts: Mapping[str, Callable[[], Dataset]] = field(default_factory=dict)
-    outside: Mapping[str, Callable[[], Outside]] = field(default_factory=dict)
+    ood: Mapping[str, Callable[[], OodSet]] = field(default_factory=dict)
     examples: Callable[[], list[Example]] | None = None
     # set where the test images are also tested with CIFAR-C's corruptions; returns prepared files, if any
     corrupted: Callable[[], CorruptedFiles | None] | None = None

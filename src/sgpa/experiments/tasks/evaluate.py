@@ -11,7 +11,8 @@ from sgpa.core.errors import check_fields
 from sgpa.core.types import Classification, Predictor
 from sgpa.data import Dataset
 from sgpa.data.corruptions import NAMES, SEVERITIES, TYPES
-from sgpa.evaluation.evaluate import Keep, Outside, Results, Subject, at_once, evaluate
+from sgpa.evaluation.evaluate import evaluate
+from sgpa.evaluation.results import OodSet, ResultCache, Results, Subject, no_cache
 from sgpa.evaluation.robustness import evaluate_corruptions
 from sgpa.experiments.tasks.base import Example, Task
 
@@ -57,7 +58,7 @@ def evaluate_task(
     task: Task,
     how: EvaluationConfig | None = None,
     on_progress: OnTest = lambda *_: None,
-    cache: Keep = at_once,
+    cache: ResultCache = no_cache,
 ) -> Results:
     """In-distribution, robustness and detection tests; parts that `cache` holds are not measured again."""
     how = how or EvaluationConfig()
@@ -65,9 +66,9 @@ def evaluate_task(
     on_progress("clean data", 0, 1)
 
     def uncorrupted() -> Results:
-        foreign = {name: _first_inputs(make(), how.ood_rows) for name, make in task.outside.items()}
+        ood = {name: _first_inputs(make(), how.ood_rows) for name, make in task.ood.items()}
         shifts = {name: _first_rows(make, how.rows) for name, make in task.shifts.items()}
-        return evaluate(predictor, subject, test, shifts=shifts, outside=foreign)
+        return evaluate(predictor, subject, test, shifts=shifts, ood=ood)
 
     cached = cache("uncorrupted", uncorrupted)
     results = Results([*cached.records], [*cached.curves])
@@ -82,13 +83,13 @@ def evaluate_task(
             types=how.corruptions,
             severities=how.severities,
             ready_made=task.corrupted(),
-            tell=on_progress,
-            keep=cache,
+            on_progress=on_progress,
+            cache=cache,
         )
         results.records += corrupted.records
         results.curves += corrupted.curves
     if task.examples is not None and subject.seed == 0:
-        results.draw(subject, "examples", "", answers(predictor, task.examples()))
+        results.add_curve(subject, "examples", "", answers(predictor, task.examples()))
     on_progress("done", 1, 1)
     return results
 
@@ -113,8 +114,8 @@ def _first_rows(make: Callable[[], Dataset], rows: int | None) -> Callable[[], D
     return lambda: make()[:rows]
 
 
-def _first_inputs(foreign: Outside, rows: int | None) -> Outside:
-    if rows is None or rows >= len(foreign.inputs):
-        return foreign
-    reference_size = foreign.reference_size or len(foreign.inputs)
-    return replace(foreign, inputs=foreign.inputs[:rows], reference_size=reference_size)
+def _first_inputs(ood: OodSet, rows: int | None) -> OodSet:
+    if rows is None or rows >= len(ood.inputs):
+        return ood
+    reference_size = ood.reference_size or len(ood.inputs)
+    return replace(ood, inputs=ood.inputs[:rows], reference_size=reference_size)

@@ -12,7 +12,7 @@ from sgpa.data.corruptions import on_disk
 from sgpa.data.images import digits
 from sgpa.data.images.cifar import OOD_SETS, PAPER_OOD_ROWS, SIZE, cifar, ood_images
 from sgpa.data.images.folder import image_folder
-from sgpa.evaluation.evaluate import Outside
+from sgpa.evaluation.results import OodSet
 from sgpa.experiments.tasks.base import Example, Task, split_note, split_rows
 from sgpa.inference.readers import ImageReader
 
@@ -49,7 +49,7 @@ class DigitsConfig:
             for name, shift in digits.SHIFTS.items()
             for strength in digits.STRENGTHS
         }
-        foreign = {"photo-patches": lambda: Outside(digits.photo_patches())}
+        ood = {"photo-patches": lambda: OodSet(digits.photo_patches())}
         names = tuple(str(digit) for digit in range(10))
         examples = partial(_examples, splits.test)
         return Task(
@@ -57,7 +57,7 @@ class DigitsConfig:
             class_names=names,
             reader=ImageReader(size=8, grey=True),
             shifts=shifts,
-            outside=foreign,
+            ood=ood,
             examples=examples,
         )
 
@@ -112,19 +112,19 @@ class CifarConfig:
         """45,000 / 5,000 / 10,000 images, corrupted test images, and three out-of-distribution sets."""
         split_seed = 0 if self.split == "fixed" else seed
         splits = cifar(self.name, augment=self.augment, data_dir=data_dir, split_seed=split_seed)
-        foreign = {name.replace("_", ""): partial(_foreign, name, data_dir) for name in OOD_SETS[self.name]}
+        ood = {name.replace("_", ""): partial(_ood_set, name, data_dir) for name in OOD_SETS[self.name]}
         names = CIFAR10 if self.name == "cifar10" else tuple(CIFAR100)
         reader = ImageReader(size=SIZE)
         images = splits.test.inputs
         assert isinstance(images, Tensor)
         corrupted = partial(on_disk.find, self.name, images, data_dir)
-        return Task(splits, class_names=names, reader=reader, outside=foreign, corrupted=corrupted)
+        return Task(splits, class_names=names, reader=reader, ood=ood, corrupted=corrupted)
 
 
-def _foreign(name: str, data_dir: Path | None) -> Outside:
+def _ood_set(name: str, data_dir: Path | None) -> OodSet:
     images: Tensor = ood_images(name, data_dir)
     rows = PAPER_OOD_ROWS[name]
-    return Outside(images, None if len(images) == rows else rows)
+    return OodSet(images, None if len(images) == rows else rows)
 
 
 @dataclass(frozen=True, kw_only=True)

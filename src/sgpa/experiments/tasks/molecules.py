@@ -8,7 +8,7 @@ from sgpa.data.graphs import batch
 from sgpa.data.graphs.identifiers import IDENTIFIERS
 from sgpa.data.graphs.molecules import read_molecules
 from sgpa.data.graphs.zinc import zinc, zinc_complement
-from sgpa.evaluation.evaluate import Outside
+from sgpa.evaluation.results import OodSet
 from sgpa.experiments.tasks.base import Task, split_note, split_rows
 from sgpa.inference.readers import MoleculeReader
 
@@ -43,18 +43,18 @@ class ZincConfig:
         del seed
         data = zinc(data_dir=data_dir, identifiers=self.identifiers, width=self.width)
 
-        def complements() -> Outside:
+        def complements() -> OodSet:
             graphs = zinc_complement(
                 data_dir=data_dir, identifiers=self.identifiers, width=self.width, edge_type=self.bond
             )
-            return Outside(graphs)
+            return OodSet(graphs)
 
         names = data.vocabulary
         reader = MoleculeReader(
             atoms=names.atoms, bonds=names.bonds, identifiers=self.identifiers, width=self.width
         )
-        outside = {"zinc-ood": complements}
-        return Task(data.splits, data.sizes, reader=reader, outside=outside, note=data.note)
+        ood = {"zinc-ood": complements}
+        return Task(data.splits, data.sizes, reader=reader, ood=ood, note=data.note)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from sgpa.report.names import Key, attention_name, key_order, method_name, metri
 from sgpa.report.tables import Column, Table
 
 FEW = 4  # rows that get thick bars
-NUMBER = 0.34  # room for the number behind a bar, as a share of the longest
-CHANCE = {"auroc": 0.5}  # what guessing scores, drawn as a dotted line
+NUMBER = 0.34  # room for the number right of a bar, as a share of the longest
+CHANCE = {"auroc": 0.5, "error_auroc": 0.5}  # chance level, drawn as a dotted line
 DIAMOND: dict[str, Any] = {
     "marker": "D",
     "markersize": 4.6,
@@ -24,7 +24,7 @@ DIAMOND: dict[str, Any] = {
 
 
 def _places(rows: tuple[Key, ...]) -> tuple[dict[Key, float], dict[str, float]]:
-    """Where each bar stands, and where each method's name: attentions of a method touch, methods do not."""
+    """Positions of bars and of method names: bars of one method touch, those of different methods do not."""
     methods = list(dict.fromkeys(method for _, method in key_order(("", method) for _, method in rows)))
     places: dict[Key, float] = {}
     names = {}
@@ -73,7 +73,7 @@ def metric_bars(table: Table, style: Looks, abreast: int = 2) -> Figure:
 
 
 def _end(table: Table, row: Key, column: Column, *, paper: bool) -> float:
-    """How far a row reaches: bar and whisker, and the published value."""
+    """The right end of a row: bar and whisker, and the published value."""
     shape, cell = metric(column.metric), table.cells.get((row, column))
     if cell is None:
         return 0.0
@@ -83,7 +83,7 @@ def _end(table: Table, row: Key, column: Column, *, paper: bool) -> float:
 
 
 def _bar(axes: Any, table: Table, row: Key, column: Column, place: float, style: Looks, reach: float) -> None:
-    """One bar with its number: right behind it, or behind the published value where that is in the way."""
+    """One bar with its number, right of it, or right of the published value where the two would overlap."""
     thick = len(table.rows) <= FEW
     shape, cell = metric(column.metric), table.cells.get((row, column))
     size = {} if thick else {"fontsize": 9.5}
@@ -113,7 +113,7 @@ def _bar(axes: Any, table: Table, row: Key, column: Column, place: float, style:
 
 
 def _key(figure: Figure, table: Table) -> None:
-    """What hollow bars and diamonds mean, where there are any."""
+    """Legend of hollow bars and diamonds, where there are any."""
     shown: list[Any] = []
     attentions = list(dict.fromkeys(attention for attention, _ in table.rows))
     if len(attentions) > 1:

@@ -1,4 +1,4 @@
-"""Figures of what happened inside: training histories and per-layer signs of collapse."""
+"""Figures of training: curves over epochs, and diagnostics of posterior collapse for every layer."""
 
 from collections.abc import Mapping, Sequence
 
@@ -28,7 +28,7 @@ LAYERS = {
 
 
 def training_panels(curves: Mapping[Key, Sequence[Curve]]) -> list[Panel]:
-    """What was logged per epoch, a panel per quantity; quantities that are zero throughout are left out."""
+    """A panel per logged quantity; quantities that are always zero are left out."""
     found = []
     for name, title in TRAINING.items():
         lines = {key: history(group, name) for key, group in curves.items()}
@@ -46,7 +46,7 @@ def layer_histories(curves: Sequence[Curve]) -> dict[str, Line]:
 
 @styled
 def layer_diagnostics(curves: Sequence[Curve]) -> Figure:
-    """Small multiples of the signs of collapse, one line per layer, from light (first) to dark (last)."""
+    """A panel per quantity with one line per layer, from light (first) to dark (last)."""
     found = layer_histories(curves)
     depth = max(h.mean.shape[1] for h in found.values())
     shades = mpl.colormaps["YlGnBu"](np.linspace(0.42, 1.0, depth))

@@ -1,4 +1,4 @@
-"""Single inputs and what each method says about them."""
+"""Single inputs with the predictions of each method."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ METHODS_ABREAST = 3  # more would make the bars too thin to read
 
 @dataclass(frozen=True)
 class Example:
-    """One input and what each method says about it."""
+    """One input and the prediction of each method."""
 
     caption: str
     image: np.ndarray  # [rows, columns], grey values from 0 to 1

@@ -15,8 +15,8 @@ from sgpa.report.tables import Cells, Column
 def type_heatmap(cells: Cells, columns: Sequence[Column], rows: Sequence[Key]) -> Figure:
     """Types (the `columns` of a table) downwards, methods (its `rows`) across.
 
-    The shade runs from the best method of a type (light) to its worst (dark): types differ in difficulty,
-    and the question here is who does well where. The best value is bold.
+    The shade runs within each type from the best method (light) to the worst (dark), because types differ
+    in difficulty. The best value is bold.
     """
     names = labels(rows)
     values = np.array(

@@ -24,7 +24,7 @@ from sgpa.report.names import (
 )
 from sgpa.report.tables import Cells
 
-MOST_POINTS = 100  # of a line: more cannot be told apart at this size
+MOST_POINTS = 100  # of a line: more are not visible at this size
 TITLE_WIDTH = 28  # characters that fit over a panel
 
 
@@ -42,7 +42,7 @@ def line_figure(
 ) -> Figure:
     """Panels with a line and a band of ± 1 standard error per row; one legend for all.
 
-    Where both attentions have several rows, each panel comes twice, side by side on one scale.
+    Where both attentions have several rows, each panel is drawn for both, side by side on one scale.
     `whole` numbers on the x axis; `marks` is how many markers a line carries, 0 for one at every point.
     """
     keys = key_order(key for panel in shown for key in panel.lines)

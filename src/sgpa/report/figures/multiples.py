@@ -9,18 +9,21 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from sgpa.evaluation.metrics import Reliability
+from sgpa.evaluation.metrics import MCE_ANSWERS, Reliability
 from sgpa.report.figures.curves import Histogram
 from sgpa.report.figures.style import INK, PAPER, SOFT, Look, Looks, blank, panels, styled
 from sgpa.report.names import Key, labels
 
-FEW = 4  # panels that stand two abreast; more stand three abreast
-TITLE_WIDTH = 18  # characters that fit over one of three
+FEW = 4  # up to so many panels are placed two in a row, more are placed three in a row
+TITLE_WIDTH = 18  # characters that fit over one of three panels
 
 
 @styled
 def reliability_diagrams(pooled: Mapping[Key, Reliability], style: Looks) -> Figure:
-    """Accuracy against confidence per bin with ± 1 binomial s.e.; beneath, the share of answers per bin."""
+    """Accuracy against confidence per bin with ± 1 binomial s.e.; below, the share of answers per bin.
+
+    Bins of fewer than `MCE_ANSWERS` answers are grey crosses.
+    """
     names = labels(pooled)
     small = len(pooled) > FEW
     columns = min(3 if small else 2, len(pooled))
@@ -65,12 +68,16 @@ def _reliability(axes: Any, r: Reliability, look: Look, small: bool) -> None:
     left, width = r.edges[:-1][kept], np.diff(r.edges)[kept]
     accuracy, confidence = r.accuracy[kept], r.confidence[kept]
     noise = np.sqrt(accuracy * (1 - accuracy) / r.count[kept])
+    sparse = r.count[kept] < MCE_ANSWERS
     axes.bar(left, accuracy, width, align="edge", color=look.colour, alpha=0.22, edgecolor=PAPER)
     axes.plot([0, 1], [0, 1], color=SOFT, linestyle=(0, (2, 2)), linewidth=1.2)
+    if sparse.any():
+        grey = {"color": "#aab1ba", "markersize": 4 if small else 5.5, "elinewidth": 0.9}
+        axes.errorbar(confidence[sparse], accuracy[sparse], noise[sparse], fmt="x", **grey)
     axes.errorbar(
-        confidence,
-        accuracy,
-        noise,
+        confidence[~sparse],
+        accuracy[~sparse],
+        noise[~sparse],
         fmt=look.marker,
         color=look.colour,
         markerfacecolor=PAPER if look.hollow else look.colour,
@@ -89,7 +96,7 @@ def _reliability(axes: Any, r: Reliability, look: Look, small: bool) -> None:
 def entropy_histograms(
     inside: Mapping[Key, Histogram], outside: Mapping[Key, Histogram], shift: str, style: Looks
 ) -> Figure:
-    """Predictive entropy of test inputs against that of unfamiliar inputs `shift`, one panel per method."""
+    """Predictive entropy of test inputs and of the OOD inputs `shift`, one panel per method."""
     keys = [key for key in inside if key in outside]
     names = labels(keys)
     small = len(keys) > FEW
@@ -98,12 +105,10 @@ def entropy_histograms(
     figure = blank((1.55 if small else 2.5) * rows + 0.75)
     drawn = panels(figure, len(keys), columns, sharex=True, sharey=True)
     for axes, key in zip(drawn, keys, strict=True):
-        known, strange, colour = inside[key], outside[key], style[key].colour
-        axes.stairs(known.share, known.edges, fill=True, color=colour, alpha=0.55)
-        axes.stairs(
-            strange.share, strange.edges, fill=True, facecolor="none", hatch="////", edgecolor="#b9c0c8"
-        )
-        axes.stairs(strange.share, strange.edges, color=INK, linewidth=1.2 if small else 1.5)
+        test, ood, colour = inside[key], outside[key], style[key].colour
+        axes.stairs(test.share, test.edges, fill=True, color=colour, alpha=0.55)
+        axes.stairs(ood.share, ood.edges, fill=True, facecolor="none", hatch="////", edgecolor="#b9c0c8")
+        axes.stairs(ood.share, ood.edges, color=INK, linewidth=1.2 if small else 1.5)
         _title(axes, names[key], small)
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4))

@@ -1,4 +1,4 @@
-"""One look for all figures: palette, type, panels and legends, and how a figure becomes SVG and PDF.
+"""Style of all figures: palette, fonts, panels and legends; saving as SVG and PDF.
 
 Colours are safe for colour-blind readers; marker, dash and hatch repeat the distinction in greyscale.
 """
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import matplotlib as mpl
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -19,14 +21,14 @@ from sgpa.report.names import Key, base
 P = ParamSpec("P")
 R = TypeVar("R")
 
-WIDTH = 5.6  # inches: half a page, and still readable when a phone shrinks it to 350 pixels
+WIDTH = 5.6  # inches: half a page, and readable at the 350 pixels of a phone
 INK, SOFT, RULE, PAPER = "#1d2329", "#5c6570", "#e4e7eb", "#ffffff"
 FONTS = ("Inter", "Source Sans 3", "Helvetica Neue", "Helvetica", "Arial", "Liberation Sans")
 
 
 @dataclass(frozen=True)
 class Look:
-    """How one method is drawn, everywhere."""
+    """How one method is drawn in all figures."""
 
     colour: str
     marker: str
@@ -58,7 +60,7 @@ LOOKS = {  # hatches of lines only: dots and circles make files of megabytes
     "de": Look("#333333", "h", (0, (2, 1)), "+++"),
     "sgpae": Look("#4fa9de", "*", (0, (11, 1.2)), "\\|"),
 }
-OTHERS = (  # for methods that have no look of their own, in the order they come
+OTHERS = (  # for other methods, in order of appearance
     Look("#6b7280", "<", (0, (1, 2)), "//"),
     Look("#b08d57", ">", (0, (8, 1, 1, 1)), "\\\\"),
     Look("#5f7161", "d", (0, (2, 2)), "xx"),
@@ -71,11 +73,10 @@ Looks = Mapping[Key, Look]
 
 
 def looks(keys: Iterable[Key]) -> dict[Key, Look]:
-    """The look of each (attention, method): colour belongs to the method, hollow marks to dot-product.
+    """The look of each (attention, method): one colour per method, hollow markers for dot-product.
 
-    Variants of a method have its look and those of methods that are not there.
-
-    Made once from all rows of a page, so that a method looks the same in every figure.
+    Variants of a method take its look and those of methods that do not appear. Computed once for all rows of
+    a page, so that a method looks the same in every figure.
     """
     keys = list(keys)
     methods = list(dict.fromkeys(method for _, method in keys))
@@ -91,7 +92,7 @@ def looks(keys: Iterable[Key]) -> dict[Key, Look]:
 
 @lru_cache(maxsize=1)
 def _family() -> tuple[str, ...]:
-    """The first installed of `FONTS`, with the font matplotlib carries as fallback for missing glyphs."""
+    """The first installed of `FONTS`, then the font of matplotlib for missing glyphs."""
     installed = set(fontManager.get_font_names())
     return (*[name for name in FONTS if name in installed][:1], "DejaVu Sans")
 
@@ -130,14 +131,14 @@ def _settings() -> Any:  # matplotlib types its keys differently from version to
         "legend.handlelength": 2.6,
         "figure.facecolor": PAPER,
         "savefig.facecolor": PAPER,
-        "svg.fonttype": "path",  # glyphs as outlines: the same on every machine, no font to fetch
-        "svg.hashsalt": "sgpa",  # the same figure gives the same file
+        "svg.fonttype": "path",  # glyphs as outlines: the same on every machine
+        "svg.hashsalt": "sgpa",  # equal figures give equal files
         "pdf.fonttype": 42,
     }
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """Run a drawing function under the house settings and leave the reader's own untouched."""
+    """Run a drawing function with our settings, without changing those of the caller."""
 
     @wraps(draw)
     def inner(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -181,12 +182,16 @@ def legend(figure: Figure, axes: Iterable[Any]) -> None:
 
 
 @styled
-def save(figure: Figure, path: Path) -> tuple[Path, Path]:
-    """Write `path` as .svg and .pdf; the files hold no date, so equal figures are equal files."""
-    svg, pdf = path.with_suffix(".svg"), path.with_suffix(".pdf")
+def save(figure: Figure, path: Path, *, pdf: bool = True) -> Path:
+    """Write `path`.svg, and `path`.pdf if asked for; returns the first. Equal figures give equal files.
+
+    `Figure.savefig` would draw every figure twice, once for a layout that is already known.
+    """
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
-        figure.set_layout_engine("none")  # places are found once: for many panels it takes seconds
-    figure.savefig(svg, format="svg", metadata={"Date": None})
-    figure.savefig(pdf, format="pdf", metadata={"CreationDate": None})
-    return svg, pdf
+        figure.set_layout_engine("none")  # the layout of many panels takes seconds: compute it once
+    svg = path.with_suffix(".svg")
+    FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
+    if pdf:
+        FigureCanvasPdf(figure).print_pdf(path.with_suffix(".pdf"), metadata={"CreationDate": None})
+    return svg

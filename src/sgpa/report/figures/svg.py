@@ -1,4 +1,4 @@
-"""From saved figures to one page: what the figures share, letters and styles, is written once."""
+"""SVG figures for one HTML page: glyphs and styles that figures share are written once."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ GLYPH = re.compile(r'<path id="([^"]+-[0-9a-f]+)" (d="[^"]*" transform="scale\(0
 
 @dataclass(frozen=True)
 class Inlined:
-    """Figures as elements of a page, and what must stand on the page once for them."""
+    """Figures as elements of a page, and the glyphs and styles they share."""
 
     figures: Mapping[str, Markup]
     letters: Markup  # an invisible element with the outline of every letter
@@ -19,11 +19,10 @@ class Inlined:
 
 
 def inline(figures: Mapping[str, tuple[str, str]]) -> Inlined:
-    """Figures, name -> (text of the SVG file, words that stand for it), made small and free of each other.
+    """Make figures, name -> (text of the SVG file, alternative text), small and their ids unique.
 
-    Coordinates are cut to a tenth of a point and ids nobody refers to are dropped. Letters that two
-    figures draw alike and equal styles are shared: together this makes a page of many figures three times
-    smaller.
+    Coordinates are cut to a tenth of a point, unused ids are dropped, and equal glyphs and styles are shared:
+    a page of many figures becomes three times smaller.
     """
     letters: dict[str, str] = {}
     styles: dict[str, str] = {}
@@ -40,7 +39,7 @@ def inline(figures: Mapping[str, tuple[str, str]]) -> Inlined:
 
 
 def _stripped(svg: str) -> str:
-    """The element alone, without links to other sites, rules for the whole page, and needless digits."""
+    """The <svg> element without metadata, style sheets, comments and needless digits."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(
@@ -68,7 +67,7 @@ def _classed(styles: dict[str, str]) -> Callable[[re.Match[str]], str]:
 
 
 def _named(svg: str, prefix: str, letters: Mapping[str, str], spoken: str) -> str:
-    """The element with ids of its own; the page sets its size."""
+    """The element with unique ids and without a size, which the page sets."""
     own = set(re.findall(r'\sid="([^"]+)"', svg))
     used = own & {*re.findall(r"url\(#([^)]+)\)", svg), *re.findall(r'href="#([^"]+)"', svg)}
     svg = re.sub(r'\sid="([^"]+)"', lambda m: f' id="{prefix}{m[1]}"' if m[1] in used else "", svg)

@@ -1,4 +1,4 @@
-"""The pieces a page is made of, and the material of one task they are made from."""
+"""The elements of a page (tables, plots, sections), and the material of one task."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from sgpa.report.tables import Cells, Table
 
 @dataclass(frozen=True)
 class Titled:
-    """A table with its caption; one with a `fold` opens on demand, under that line."""
+    """A table with its caption; with a `fold`, it is hidden under that heading until opened."""
 
     caption: str
     table: Table | Grid
@@ -25,7 +25,7 @@ class Titled:
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure, its file name, its caption, and the words that stand for it when it cannot be seen."""
+    """A figure with its file name, caption and alternative text (`spoken`)."""
 
     name: str
     figure: Figure
@@ -46,18 +46,18 @@ class Section:
 
     @property
     def empty(self) -> bool:
-        """Nothing to show: the section is left out."""
+        """Whether there is nothing to show."""
         return not (self.tables or self.plots)
 
     @property
     def folds(self) -> list[str]:
-        """The lines under which something is folded away, in order."""
+        """The headings of folded content, in order."""
         items: list[Plot | Titled] = [*self.plots, *self.tables]
         return list(dict.fromkeys(item.fold for item in items if item.fold))
 
     @property
     def side_by_side(self) -> bool:
-        """One figure and little else: words and figure stand side by side where there is room."""
+        """Whether text and the only figure are placed side by side on wide screens."""
         open_tables = [t.table for t in self.tables if not t.fold]
         width = sum(len(t.columns) if isinstance(t, Table) else len(t.head) for t in open_tables)
         return len(self.plots) == 1 and not self.plots[0].fold and width <= 2
@@ -65,7 +65,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Material:
-    """All there is to say about one task."""
+    """Everything a page needs about one task."""
 
     task: Task
     cells: Cells
@@ -79,19 +79,19 @@ class Material:
 
 
 def among(keys: Sequence[Key] | Mapping[Key, Any]) -> str:
-    """The rows of a figure in words; many are counted."""
+    """The rows of a figure in words; more than four are counted."""
     names = list(labels(keys).values())
     return listed(names) if len(names) <= 4 else f"{len(names)} methods"
 
 
 def notes(table: Table) -> str:
-    """What stands beside the values of an annotated table, in words."""
-    said = [paired.legend(table)]
+    """Explanation of the marks and published values in an annotated table."""
+    sentences = [paired.legend(table)]
     shown = [table.paper[row, c] for row in table.rows for c in table.columns if (row, c) in table.paper]
     if shown:
-        said.append("“paper” is the published value.")
+        sentences.append("“paper”: the published value.")
         if any(value.doubtful for value in shown):
-            said.append("A question mark: it cannot be right as printed.")
+            sentences.append("A question mark: the printed value cannot be correct.")
         if any("regenerated" in split_shift(c.shift)[0] for c in table.columns):
-            said.append("Regenerated corruptions stand for the official files.")
-    return " ".join(filter(None, said))
+            sentences.append("Regenerated corruptions are compared with the official files.")
+    return " ".join(filter(None, sentences))

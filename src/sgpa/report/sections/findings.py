@@ -1,7 +1,7 @@
-"""What a run shows, in plain words, computed from its numbers and nothing else.
+"""Findings of a run as sentences, computed from its numbers.
 
-A difference counts as clear when it exceeds two standard errors of the difference, 2 sqrt(e1^2 + e2^2). A
-row of one seed is lent the mean error of the rows it is compared with.
+A difference is clear when it exceeds two standard errors of the difference, 2 sqrt(e1^2 + e2^2). A row of
+one seed is given the mean standard error of the rows it is compared with.
 """
 
 import math
@@ -25,7 +25,7 @@ from sgpa.report.names import (
 from sgpa.report.tables import Cell, Cells, Column, ranked
 
 COMPARED = ("nll", "ece", "accuracy", "mcc", "mae")
-MOST_NAMED = 3  # rows a sentence names one by one
+MOST_NAMED = 3  # rows that a sentence names one by one
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,17 @@ class Comparison:
     other: Key
     best_cell: Cell
     other_cell: Cell
-    sharing: tuple[Key, ...]  # rows that cannot be told from the best, in order of rank
+    sharing: tuple[Key, ...]  # rows not clearly different from the best, in order of rank
     rivals: int  # how many rows were compared
 
     @property
     def level(self) -> bool:
-        """No winner can be named between the two."""
+        """Whether the two are not clearly different."""
         return self.other in self.sharing
 
     @property
     def tied(self) -> bool:
-        """Both print the same value."""
+        """Whether both print the same value."""
         return _tied(self.best_cell, self.other_cell, self.column)
 
 
@@ -57,25 +57,25 @@ def _tied(a: Cell, b: Cell, column: Column) -> bool:
 
 
 def _sharing(order: Sequence[tuple[Key, Cell]], column: Column) -> tuple[Key, ...]:
-    """Rows that print the value of the first one or, where any error is known, lie within two of it."""
+    """Rows that print the value of the first one or, where errors are known, lie within two of them."""
     known = [cell.error for _, cell in order if cell.error is not None]
-    lent = math.fsum(known) / len(known) if known else 0.0
+    typical = math.fsum(known) / len(known) if known else 0.0
     (_, best), *rest = order
 
-    def reach(cell: Cell) -> float:
-        errors = (lent if e is None else e for e in (best.error, cell.error))
+    def two_errors(cell: Cell) -> float:
+        errors = (typical if e is None else e for e in (best.error, cell.error))
         return 2 * math.hypot(*errors)
 
     return tuple(
         row
         for row, cell in rest
-        if _tied(best, cell, column) or (known and abs(best.mean - cell.mean) <= reach(cell))
+        if _tied(best, cell, column) or (known and abs(best.mean - cell.mean) <= two_errors(cell))
     )
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One setting and what the numbers say about it: in short without numbers, and line by line with them."""
+    """One setting with its findings: `short` without numbers, `lines` with numbers, one per metric."""
 
     title: str
     short: str
@@ -84,9 +84,9 @@ class Finding:
 
 
 def strongest(cells: Cells) -> list[str]:
-    """The strongest shift of every robustness family; a shift without strengths stands for itself.
+    """The strongest shift of every robustness family; a shift without strengths is returned as it is.
 
-    Single corruption types are left to the mean over them.
+    Single corruption types are left out, the mean over them is used.
     """
     top: dict[str, tuple[int, str]] = {}
     for _, column in cells:
@@ -97,7 +97,7 @@ def strongest(cells: Cells) -> list[str]:
 
 
 def compare(cells: Cells, column: Column, among: Set[Key] | None = None) -> Comparison | None:
-    """The comparison a column supports (between the rows `among`), or None with fewer than two rows."""
+    """The comparison of a column (between the rows `among`), or None with fewer than two rows."""
     order = [row for row in ranked(cells, column) if among is None or row[0] in among]
     if len(order) < 2:
         return None
@@ -110,7 +110,7 @@ def compare(cells: Cells, column: Column, among: Set[Key] | None = None) -> Comp
 
 
 def settings(cells: Cells) -> list[tuple[str, str, list[Column]]]:
-    """Title, opening of a sentence, and columns of every setting that was measured."""
+    """Title, first words of a sentence, and columns of every setting that was measured."""
     found = [("Clean test set", "On the clean test set", [Column(CLEAN, "", m) for m in COMPARED])]
     for shift in strongest(cells):
         name = shift_name(shift)
@@ -120,7 +120,7 @@ def settings(cells: Cells) -> list[tuple[str, str, list[Column]]]:
     for shift in dict.fromkeys(c.shift for _, c in cells if c.evaluation == DETECTION):
         name = shift_name(shift)
         columns = [Column(DETECTION, shift, "auroc")]
-        found.append((f"Unfamiliar inputs: {name}", f"In telling {name} from test inputs", columns))
+        found.append((f"OOD detection: {name}", f"In detecting {name}", columns))
     return found
 
 
@@ -151,13 +151,13 @@ def _line(c: Comparison, names: dict[Key, str]) -> str:
     shape, name = metric(c.column.metric), metric_words(c.column.metric)
     best, other = shape.spoken(c.best_cell.mean), shape.spoken(c.other_cell.mean)
     if c.rivals == 2 and c.tied:
-        return f"{names[c.best]} and {names[c.other]} are level in {name}: {best}."
+        return f"{names[c.best]} and {names[c.other]} have the same {name}: {best}."
     if c.rivals == 2 and c.level:
-        return f"Too close to call in {name}: {best} for {names[c.best]}, {other} for {names[c.other]}."
+        return f"No clear difference in {name}: {best} for {names[c.best]}, {other} for {names[c.other]}."
     if c.sharing:
         who = some([names[row] for row in (c.best, *c.sharing)])
-        told = "" if c.level else f" against {other} for {names[c.other]}"
-        return f"Too close to call in {name} between {who}: the best is {best}{told}."
+        against = "" if c.level else f" against {other} for {names[c.other]}"
+        return f"No clear difference in {name} between {who}: the best is {best}{against}."
     word = ("higher" if shape.higher_is_better else "lower") if c.rivals == 2 else "best"
     return f"{names[c.best]} has the {word} {name}: {best} against {other} for {names[c.other]}."
 
@@ -173,23 +173,23 @@ def _short(comparisons: Iterable[Comparison], names: dict[Key, str]) -> str:
             wins.setdefault(f"{names[c.best]} is {better} in", []).append(metric_words(c.column.metric))
     clauses = [f"{who} {listed(what)}" for who, what in wins.items()]
     if close:
-        clauses.append(f"{listed(close)} {'is' if len(close) == 1 else 'are'} too close to call")
+        clauses.append(f"there is no clear difference in {listed(close)}")
     return "; ".join(clauses)
 
 
 def standing(tasks: Sequence[Cells]) -> str:
-    """How often SGPA is ahead of, behind or level with the best other method; empty where it was not run.
+    """How often SGPA is better or worse than the best other method; empty where SGPA was not run.
 
-    Where there are ensembles, which cost several times as much, it is also counted without them.
+    With ensembles, which cost several times as much, a second sentence counts without them.
     """
     rows = {row for cells in tasks for row, _ in cells}
     others = [row for row in rows if row[1] != "sgpa"]
     rival = labels(others)[others[0]] if len(others) == 1 else "the best other method"
-    said = [_tally(tasks, rows, rival)]
+    sentences = [_tally(tasks, rows, rival)]
     singles = {row for row in rows if not is_ensemble(row[1])}
     if len(singles) < len(rows):
-        said.append(_tally(tasks, singles, "the best other single model"))
-    return " ".join(filter(None, said))
+        sentences.append(_tally(tasks, singles, "the best other single model"))
+    return " ".join(filter(None, sentences))
 
 
 def _tally(tasks: Sequence[Cells], among: Set[Key], rival: str) -> str:
@@ -202,21 +202,21 @@ def _tally(tasks: Sequence[Cells], among: Set[Key], rival: str) -> str:
     ahead = sum(not c.level and c.best[1] == "sgpa" for c in ours)
     return (
         f"In {len(ours)} comparison{'s' if len(ours) > 1 else ''} with {rival}, SGPA is better in {ahead}, "
-        f"worse in {len(ours) - level - ahead} and too close to call in {level}."
+        f"worse in {len(ours) - level - ahead} and not clearly different in {level}."
     )
 
 
 def basis(cells: Iterable[Cell]) -> str:
-    """On how many seeds the numbers rest."""
+    """How many seeds were averaged."""
     seeds = sorted({cell.n for cell in cells})
     if seeds == [1]:
-        return "Every number comes from one seed, so differences carry no error bar."
+        return "All numbers come from one seed: they have no error bars."
     span = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"{seeds[0]}"
-    lent = "; a single run is lent the mean error of the others" if seeds[0] == 1 else ""
-    return f"Numbers are means over {span} seeds; too close to call means within two standard errors{lent}."
+    single = "; a single run is given the mean error of the others" if seeds[0] == 1 else ""
+    return f"Numbers are means over {span} seeds; a clear difference exceeds two standard errors{single}."
 
 
 def verdict(found: Sequence[Finding], cells: Cells) -> str:
-    """A paragraph: how often SGPA is ahead or behind, who is better where, and on how many seeds."""
+    """A paragraph: how often SGPA is better or worse, which method is better where, and the seeds."""
     sentences = (standing([cells]), *(f.short for f in found), basis(cells.values()))
     return " ".join(filter(None, sentences))

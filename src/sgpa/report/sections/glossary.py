@@ -1,85 +1,106 @@
-"""Words of the page explained, those that it uses."""
+"""Definitions of the terms that a page uses."""
 
 from collections.abc import Iterable
 
-# word, the metrics that make it appear (none: always), what it means
+# term, the metrics on a page with that term (none: every page), definition
 ENTRIES = (
     (
         "NLL",
         ("nll",),
-        "How surprised the model is by the right answer, on average; being sure and wrong costs most.",
+        "Negative log-likelihood of the correct answer, averaged over inputs. Confident mistakes cost most.",
     ),
     (
         "ECE",
         ("ece",),
-        "The average gap between stated confidence and how often it comes true, over 15 confidence bins.",
+        "Expected calibration error: the mean gap between confidence and accuracy over 15 confidence bins.",
     ),
-    ("MCE", ("mce",), "The largest such gap of any bin; one sparse bin can decide it."),
+    (
+        "MCE",
+        ("mce",),
+        "Maximum calibration error: the largest gap of any bin. A bin of few answers can set it.",
+    ),
+    ("MCE, bins ≥ 20", ("mce_20",), "The largest gap of the bins with at least 20 answers."),
     (
         "All-class MCE",
         ("mce_all_classes",),
-        "The largest gap of any of ten bins when every class of every answer counts; no bin is sparse.",
+        "The largest gap over 10 bins of the probabilities of all classes, not only of the predicted one.",
     ),
     (
         "Brier score",
         ("brier",),
-        "The squared distance between the probabilities and the answer: 0 is perfect, 2 the worst.",
+        "Squared distance between the probabilities and the correct answer: 0 is perfect, 2 the worst.",
     ),
     (
         "AURC",
         ("aurc",),
-        "The share of wrong answers among those kept when the least certain are set aside, on average.",
+        "Area under the risk-coverage curve: the error rate of the most certain answers, averaged over the "
+        "share that is answered.",
+    ),
+    (
+        "Error AUROC",
+        ("error_auroc",),
+        "The probability that a wrong answer has a higher entropy than a correct one: 0.5 is chance level.",
+    ),
+    (
+        "Error FPR at 95 % TPR",
+        ("error_fpr_at_95_tpr",),
+        "The share of correct answers that is rejected when a threshold rejects 95 % of the wrong ones.",
     ),
     (
         "MCC",
         ("mcc",),
-        "Matthews correlation of answer and truth, times 100: 0 is guessing, whatever the share of classes.",
+        "Matthews correlation of answer and label, times 100: 0 is chance level for any share of classes.",
     ),
     (
         "MAE, RMSE",
         ("mae", "rmse"),
-        "Mean absolute error, and root of the mean squared error, of the predicted number.",
+        "Mean absolute error, and root of the mean squared error, of the predicted value.",
     ),
     (
         "Entropy",
         ("auroc", "aurc"),
-        "How spread out a prediction is: 0 when one class gets everything, log(classes) when all are equal.",
+        "Uncertainty of a prediction: 0 if one class has probability 1, log(classes) if all are equal.",
     ),
     (
         "Mutual information",
         ("accuracy",),
-        "The part of the entropy that comes from not knowing the model; more data would shrink it.",
+        "The part of the entropy that comes from uncertainty about the model; more data would reduce it.",
     ),
     (
         "AUROC",
         ("auroc",),
-        "The chance that an unfamiliar input gets a higher entropy than a familiar one: 0.5 is guessing.",
+        "The probability that an OOD input has a higher entropy than a test input: 0.5 is chance level.",
     ),
     (
         "AUPR",
         ("aupr",),
-        "Precision averaged over recall with unfamiliar inputs as positives; guessing scores their share.",
+        "Area under the precision-recall curve with OOD inputs as positives; chance level is their share.",
+    ),
+    (
+        "FPR at 95 % TPR",
+        ("fpr_at_95_tpr",),
+        "The share of test inputs that is rejected when the threshold rejects 95 % of the OOD inputs.",
     ),
     (
         "Average rank",
         ("rank",),
-        "1 for the best method of a column, 2 for the next, averaged over columns: lower is better.",
+        "1 for the best method of a column, 2 for the next, averaged over columns; lower is better.",
     ),
     (
         "*",
         (),
-        "Marks a difference from MLE that a paired t-test over shared seeds finds at p < 0.05. No correction "
-        "is made for the number of comparisons: of 20 differences that are chance, about one carries a mark.",
+        "A difference from MLE with p < 0.05 in a paired t-test over shared seeds, not corrected for the "
+        "number of comparisons: about one in 20 differences that are chance is marked.",
     ),
     (
         "±",
         (),
-        "One standard error of the mean over seeds: how far the mean would move with other random seeds.",
+        "One standard error of the mean over random seeds.",
     ),
 )
 
 
 def glossary(metrics: Iterable[str]) -> list[tuple[str, str]]:
-    """Word and meaning of what a page with these metrics shows."""
+    """Term and definition, for a page with these metrics."""
     shown = set(metrics)
-    return [(word, meaning) for word, names, meaning in ENTRIES if not names or shown & set(names)]
+    return [(term, meaning) for term, names, meaning in ENTRIES if not names or shown & set(names)]

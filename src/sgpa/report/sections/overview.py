@@ -13,7 +13,7 @@ FIRST = ("mcc", "accuracy", "mae", "auroc")  # the first of these that a setting
 
 
 def best_where(tasks: ByTask) -> Grid:
-    """A line per task and setting: the best method, or those that cannot be told from it."""
+    """A line per task and setting: the best method, with those not clearly different from it."""
     names = _names(tasks)
     lines: list[tuple[str, ...]] = []
     for task, cells in tasks.items():
@@ -37,11 +37,11 @@ def _names(tasks: ByTask) -> dict[Key, str]:
 
 
 def _leaders(c: Comparison | None, cells: Cells, names: Mapping[Key, str]) -> str:
-    """Who is best; where only ensembles are, also the best of the single models."""
+    """The best methods; where only ensembles are, also the best single models."""
     if c is None:
         return ""
     leaders = [c.best, *c.sharing]
-    text = ("level: " if c.sharing else "") + some([names[row] for row in leaders])
+    text = ("no clear difference: " if c.sharing else "") + some([names[row] for row in leaders])
     if all(is_ensemble(method) for _, method in leaders):
         singles = {row for row, column in cells if column == c.column and not is_ensemble(row[1])}
         if (best := compare(cells, c.column, singles)) is not None:
@@ -50,10 +50,10 @@ def _leaders(c: Comparison | None, cells: Cells, names: Mapping[Key, str]) -> st
 
 
 def overall(tasks: ByTask) -> str:
-    """A paragraph: how often each method is clearly best, how often none is, and how SGPA fares."""
+    """A paragraph: how often each method is clearly best, how often none is, and the counts of SGPA."""
     names = _names(tasks)
-    said = [finding for cells in tasks.values() for finding in findings(cells)]
-    comparisons = [c for finding in said for c in finding.comparisons]
+    all_findings = [finding for cells in tasks.values() for finding in findings(cells)]
+    comparisons = [c for finding in all_findings for c in finding.comparisons]
     if not comparisons:
         return ""
     wins = Counter(c.best for c in comparisons if not c.sharing)
@@ -64,7 +64,7 @@ def overall(tasks: ByTask) -> str:
     if counts:
         sentences.append(f"Clearly best: {', '.join(counts)}.")
     close = len(comparisons) - sum(wins.values())
-    sentences.append(f"Too close to call at the top: {close}.")
+    sentences.append(f"No clear best method: {close}.")
     sentences += [
         standing(list(tasks.values())),
         basis(cell for cells in tasks.values() for cell in cells.values()),

@@ -1,10 +1,14 @@
-"""Average ranks over tasks: one line per method that sums up many columns."""
+"""Average ranks of methods over tasks, and the table of them."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sgpa.report.average_ranks import average_ranks
+import numpy as np
+from scipy.stats import rankdata
+
+from sgpa.core.errors import InputError
 from sgpa.report.names import CLEAN, DETECTION, ROBUSTNESS, corruption_type, metric, task_name, task_of
 from sgpa.report.tables import Cell, CellKey, Column, Record, Table, make_table
 
@@ -12,13 +16,44 @@ FEWEST_METHODS, FEWEST_COLUMNS = 3, 2
 RANKED = {
     CLEAN: ("Clean", ("accuracy", "nll", "ece")),
     ROBUSTNESS: ("Shifted", ("accuracy", "nll", "ece")),
-    DETECTION: ("Unfamiliar", ("auroc", "aupr")),
+    DETECTION: ("OOD detection", ("auroc", "aupr")),
 }
 Row = dict[str, Any]
 
 
+def average_ranks(
+    records: Iterable[Mapping[str, Any]], metric: str, *, higher_is_better: bool = True
+) -> dict[str, float]:
+    """Mean rank (1 = best, ties share) of every method over the tasks of `records`.
+
+    A task is a (dataset, shift) pair; the seeds of a method are averaged first. Every method must have
+    every task, otherwise ranks could not be compared.
+
+    >>> rows = [{"dataset": "a", "shift": "b", "metric": "auroc", "method": m, "value": v}
+    ...         for m, v in (("mle", 0.7), ("sgpa", 0.8))]
+    >>> average_ranks(rows, "auroc")
+    {'mle': 2.0, 'sgpa': 1.0}
+    """
+    values: dict[str, dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        if record["metric"] == metric:
+            values[record["method"]][record["dataset"], record["shift"]].append(float(record["value"]))
+    tasks = sorted({task for by_task in values.values() for task in by_task})
+    for method, by_task in values.items():
+        if missing := [task for task in tasks if task not in by_task]:
+            raise InputError(
+                f"{method} has no {metric} for {missing[0]}; ranks need every task of every method"
+            )
+    if not tasks:
+        raise InputError(f"no record has the metric {metric}")
+    means = [[np.mean(by_task[task]) for task in tasks] for by_task in values.values()]
+    table = np.array(means)  # [methods, tasks]
+    ranks = rankdata(-table if higher_is_better else table, axis=0)  # [methods, tasks]
+    return dict(zip(values, ranks.mean(1).tolist(), strict=True))
+
+
 def rank_table(records: Sequence[Record]) -> Table | None:
-    """Average ranks of every evaluation and metric; None where too few methods share too few columns."""
+    """Average ranks for every evaluation and metric; None where too few methods share too few columns."""
     cells: dict[CellKey, Cell] = {}
     columns = []
     for evaluation, (group, names) in RANKED.items():
@@ -36,8 +71,11 @@ def rank_table(records: Sequence[Record]) -> Table | None:
 
 
 def _rows(records: Iterable[Record], evaluation: str, name: str) -> list[Row]:
-    """Records of one metric as `average_ranks` reads them: attention and method are one name, so are data
-    set and augmentation; single corruption types are left to the mean over them."""
+    """Records of one metric in the form `average_ranks` reads.
+
+    Attention and method become one name, data set and augmentation another. Single corruption types are
+    left out: the mean over them is ranked.
+    """
     return [
         {
             "dataset": task_name(task_of(r["dataset"], r.get("augmentation"))),
@@ -56,10 +94,9 @@ def _rows(records: Iterable[Record], evaluation: str, name: str) -> list[Row]:
 
 
 def _complete(rows: list[Row]) -> tuple[list[Row], int]:
-    """Rows of the columns that every method has, and how many columns that are.
+    """Rows of the columns that every method has, and the number of these columns.
 
-    Where methods share fewer than two columns, the one with the fewest is left out, until enough are shared
-    or too few methods are left.
+    While the methods share fewer than two columns, the method with the fewest is left out.
     """
     held: dict[str, set[tuple[str, str]]] = {}
     for row in rows:

@@ -1,9 +1,10 @@
-"""What the report shows of one task's predictions: tables and figures, only where there is data."""
+"""Sections about the predictions of one task: results, calibration, robustness, OOD detection."""
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from sgpa.report.figures.bars import metric_bars
+from sgpa.evaluation.metrics import MCE_ANSWERS
+from sgpa.report.figures.bars import CHANCE, metric_bars
 from sgpa.report.figures.curves import mean_risk, pool_histogram, pool_reliability, select
 from sgpa.report.figures.heatmap import type_heatmap
 from sgpa.report.figures.lines import Panel, line_figure, strength_panels
@@ -32,7 +33,7 @@ from sgpa.report.tables import Cells, Column, Table, columns_of, evaluation_tabl
 HEADLINE = ("accuracy", "mcc", "mae", "rmse", "nll", "ece")
 DRAWN = (*HEADLINE, "mce")  # what figures of many methods show
 PERFORMANCE = ("accuracy", "mcc", "mae", "rmse")
-MANY = 4  # rows from which figures show less each, and what is seen elsewhere is folded away
+MANY = 4  # with more rows, figures show fewer metrics and repeated numbers are folded
 ALL = "All numbers"
 
 
@@ -49,37 +50,38 @@ def headline(cells: Cells) -> Table:
 
 
 def results(material: Material) -> Section:
-    """The main table, differences seed by seed, and the clean metrics as bars."""
+    """The main table, paired differences, and the clean metrics as bars."""
     section = Section("results", "Results", "")
     table = material.annotated(headline(material.cells))
     if table.rows:
         caption = "Mean over seeds ± one standard error; the best of each column is bold."
         section.tables.append(Titled(f"{caption} {notes(table)}".strip(), table))
-    fold = "Differences seed by seed"
+    fold = "Paired differences between methods"
     differences = difference_table(table)
     if differences.rows:
         caption = (
-            "Each method minus MLE with the same attention, mean over shared seeds ± one standard error."
+            "Each method minus MLE with the same attention: mean over shared seeds ± one standard error."
         )
         section.tables.append(Titled(caption, differences, fold))
     top = _top_grid(table)
-    if top.rows and len(table.rows) > 2:  # of two, it would say the same again
+    if top.rows and len(table.rows) > 2:  # with two methods it repeats the table above
         caption = (
-            "The best method of each column minus the second best, and the same of single models where "
-            "ensembles are ahead, over shared seeds; p of a paired t-test."
+            "The best method of each column minus the second best, over shared seeds, with the p-value of a "
+            "paired t-test. Where an ensemble is best, single models are compared as well."
         )
         section.tables.append(Titled(caption, top, fold))
     clean = material.annotated(evaluation_table(material.cells, CLEAN))
     if clean.rows:
         clean = _for_bars(clean)
         spoken = f"Bars of {', '.join(metric(c.metric).name for c in clean.columns)} for {among(clean.rows)}."
-        caption = "Clean test set. Whiskers are one standard error, arrows the better side."
+        caption = "Clean test set. Whiskers: one standard error. Arrows: the better direction."
+        caption += " Dotted line: chance level." if any(c.metric in CHANCE for c in clean.columns) else ""
         section.plots.append(Plot("metrics", metric_bars(clean, material.style), caption, spoken))
     return section
 
 
 def _for_bars(table: Table) -> Table:
-    """Of many rows, only the metrics that are compared most."""
+    """With many rows, only the main metrics."""
     kept = [c for c in table.columns if len(table.rows) <= MANY or c.metric in DRAWN]
     return Table(table.rows, tuple(kept or table.columns), table.cells, table.paper)
 
@@ -93,26 +95,26 @@ def _top_grid(table: Table) -> Grid:
         shape, d = metric(column.metric), top.difference
         error = "" if d.error is None else f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{shape.text(d.error)}"
         p = "" if d.p is None else f"{d.p:.3f}" if d.p >= 0.001 else "< 0.001"
-        told = f"{shape.text(d.mean)}{error}".replace("-", "−")
+        text = f"{shape.text(d.mean)}{error}".replace("-", "−")
         if column.group != group:
             group = column.group
             lines.append((group,))
-        lines.append((column.heading, names[top.best], names[top.second], told, str(d.n), p))
+        lines.append((column.heading, names[top.best], names[top.second], text, str(d.n), p))
     return Grid(("", "Best", "Second", "Difference", "Seeds", "p"), tuple(lines))
 
 
 def calibration(material: Material) -> Section:
-    """Do stated confidences come true, and are the certain answers the right ones?"""
+    """Confidence against accuracy, and error rate against coverage."""
     section = Section(
         "calibration",
         "Calibration",
-        "When a model says 80 %, is it right 8 times in 10? Points on the dotted diagonal are; points "
-        "below it claim too much, points above it too little.",
+        "A model is calibrated if its answers with 80 % confidence are correct 80 % of the time. Points on "
+        "the diagonal are calibrated, points below it over-confident, points above it under-confident.",
     )
     columns = [c for c in columns_of(material.cells, CLEAN) if c.metric not in PERFORMANCE]
     kinds = {c.get("kind") for c in material.curves}
     if not any(c.metric != "nll" for c in columns) and not kinds & {"reliability", "risk-coverage"}:
-        return section  # regression: there is no confidence to compare with accuracy
+        return section  # regression has no confidence
     table = material.annotated(make_table(material.cells, columns))
     if table.rows:
         caption = "Quality of the probabilities on the clean test set."
@@ -126,9 +128,11 @@ def calibration(material: Material) -> Section:
         for kind, keys in _parts(pooled):
             few = {key: pooled[key] for key in keys}
             caption = (
-                f"{where}{kind.comma}. Seeds pooled; whiskers are one binomial standard error; beneath, the "
-                "share of answers."
+                f"{where}{kind.comma}. Seeds pooled. Whiskers: one binomial standard error. Bottom: share of "
+                "answers per bin."
             )
+            if any(((r.count > 0) & (r.count < MCE_ANSWERS)).any() for r in few.values()):
+                caption += f" Grey crosses: bins of fewer than {MCE_ANSWERS} answers."
             spoken = f"Reliability diagrams of {among(few)} on {shift_name(shift)}{kind.comma}."
             fold = "Reliability under shift" if place and len(pooled) > MANY else ""
             figure = reliability_diagrams(few, material.style)
@@ -139,21 +143,23 @@ def calibration(material: Material) -> Section:
         lines = {key: mean_risk(group) for key, group in groups.items()}
         panels.append(Panel(sentence_case(shift_name(shift)), lines))
     if panels:
-        figure = line_figure(panels, material.style, "share of inputs answered, surest first (%)", marks=5)
-        caption = "Error rate (%) of the surest answers, by their share. Bands are one standard error."
+        figure = line_figure(
+            panels, material.style, "coverage: share of inputs answered, most certain first (%)", marks=5
+        )
+        caption = "Error rate (%) of the most certain answers against coverage. Bands: one standard error."
         section.plots.append(Plot("risk-coverage", figure, caption, f"Risk-coverage curves. {caption}"))
     return section
 
 
 def _curved(material: Material, kind: str) -> list[str]:
-    """Shifts whose curves are shown: clean and strongest, or else the first there is."""
+    """Shifts whose curves are shown: clean and strongest, otherwise the first one."""
     curved = list(dict.fromkeys(c.get("shift") or "" for c in material.curves if c.get("kind") == kind))
     chosen = [s for s in curved if not s] + [s for s in strongest(material.cells) if s in curved]
     return chosen or curved[:1]
 
 
 class _Kind:
-    """An attention as it appears in captions and file names; as nothing where all rows are shown."""
+    """An attention in captions and file names; empty where all rows are shown together."""
 
     def __init__(self, attention: str) -> None:
         self.comma = f", {attention_name(attention)}" if attention else ""
@@ -165,12 +171,12 @@ def _parts(keys: Iterable[Key]) -> list[tuple[_Kind, list[Key]]]:
 
 
 def robustness(material: Material) -> Section:
-    """Metrics as inputs move away from the training data."""
+    """Metrics under distribution shift."""
     section = Section(
         "robustness",
         "Robustness",
-        "The same trained models on inputs that are shifted away from what they learned from. A model that "
-        "knows its limits loses confidence along with accuracy, so its NLL and ECE rise slowly.",
+        "The same trained models on shifted test inputs. A well calibrated model becomes less confident as "
+        "its accuracy falls, so that NLL and ECE rise slowly.",
     )
     cells = material.cells
     found = [c for c in columns_of(cells, ROBUSTNESS) if not corruption_type(c.shift)]
@@ -188,7 +194,7 @@ def robustness(material: Material) -> Section:
         table = material.annotated(make_table(cells, columns))
         caption = f"{metric(name).heading}. {notes(table)}".strip()
         section.tables.append(Titled(caption, table, ALL if graded else ""))
-    if not graded and section.tables:  # one shift: all its metrics fit one table
+    if not graded and section.tables:  # a shift without strengths: one table for all metrics
         table = material.annotated(make_table(cells, evaluation_table(cells, ROBUSTNESS).columns))
         section.tables = [Titled(f"Mean over seeds ± one standard error. {notes(table)}".strip(), table)]
     return section
@@ -199,24 +205,24 @@ def _family(material: Material, family: str, columns: list[Column]) -> Plot:
     words, rows = shift_name(family), {row for row, c in material.cells if c in columns}
     measured = metric_order(c.metric for c in columns)
     measured = [m for m in measured if len(rows) <= MANY or m in DRAWN] or measured
-    told = ", ".join(metric(m).name for m in measured)
+    drawn = ", ".join(metric(m).name for m in measured)
     steps = [c for c in columns if split_shift(c.shift)[1] is not None]
     if steps:
         panels = strength_panels(material.cells, family, measured)
         figure = line_figure(panels, material.style, "shift strength (0 = clean test set)", whole=True)
-        caption = f"{sentence_case(words)}, from clean to strongest. Bands are one standard error."
+        caption = f"{sentence_case(words)}, from clean to strongest. Bands: one standard error."
         return Plot(
-            f"robustness-{family}", figure, caption, f"Lines of {told} against the strength of {words}."
+            f"robustness-{family}", figure, caption, f"Lines of {drawn} against the strength of {words}."
         )
     table = material.annotated(make_table(material.cells, [c for c in columns if c.metric in measured]))
-    caption = f"{sentence_case(words)}. Whiskers are one standard error."
+    caption = f"{sentence_case(words)}. Whiskers: one standard error."
     return Plot(
-        f"robustness-{family}", metric_bars(table, material.style), caption, f"Bars of {told} under {words}."
+        f"robustness-{family}", metric_bars(table, material.style), caption, f"Bars of {drawn} under {words}."
     )
 
 
 def _by_type(material: Material) -> list[Plot]:
-    """The strongest intensity of every corruption type, if types were recorded: NLL, or what there is."""
+    """NLL, or the first metric there is, of every corruption type at the highest intensity."""
     single = [c for c in columns_of(material.cells, ROBUSTNESS) if corruption_type(c.shift)]
     measured = metric_order(c.metric for c in single)
     if not measured:
@@ -227,8 +233,8 @@ def _by_type(material: Material) -> list[Plot]:
     plots = []
     for kind, keys in _parts(row for row, c in material.cells if c in columns):
         caption = (
-            f"{metric(name).heading} by corruption type, strength {top}{kind.comma}. Shaded within each type "
-            "from the best method (light) to the worst (dark)."
+            f"{metric(name).heading} by corruption type, strength {top}{kind.comma}. The shade runs within "
+            "each type from the best method (light) to the worst (dark)."
         )
         figure = type_heatmap(material.cells, columns, keys)
         plots.append(Plot(f"types{kind.dash}", figure, caption, f"Heat map for {among(keys)}: {caption}"))
@@ -236,16 +242,16 @@ def _by_type(material: Material) -> list[Plot]:
 
 
 def detection(material: Material) -> Section:
-    """Telling unfamiliar inputs from familiar ones by how uncertain the prediction is."""
+    """Detection of out-of-distribution inputs by the uncertainty of the prediction."""
     section = Section(
         "detection",
-        "Unfamiliar inputs",
-        "Inputs unlike anything the model has learned from. Its predictions should be uncertain: the more "
-        "so than on test inputs, the easier they are to tell apart.",
+        "Out-of-distribution detection",
+        "Out-of-distribution (OOD) inputs do not come from the training distribution. Predictions for them "
+        "should be more uncertain than for test inputs, so that the uncertainty can detect them.",
     )
     table = material.annotated(evaluation_table(material.cells, DETECTION))
     if table.rows:
-        caption = "Detection by entropy (variance in regression); unfamiliar inputs are the positive class."
+        caption = "Detection by entropy (variance in regression); OOD inputs are the positive class."
         fold = ALL if len(table.rows) > MANY else ""
         section.tables.append(Titled(f"{caption} {notes(table)}".strip(), table, fold))
     reshared = {c.shift for c in table.columns if c.metric == "aupr_paper_share"}
@@ -256,8 +262,8 @@ def detection(material: Material) -> Section:
         shown = Table(table.rows, tuple(drawn), table.cells, table.paper)
         sets = len({c.shift for c in drawn})
         figure = metric_bars(shown, material.style, abreast=3 if sets == 3 else 2)
-        caption = "Detection of each unfamiliar set. Whiskers are one standard error; dotted: guessing." + (
-            " AUPR is given at the paper's share of unfamiliar inputs." if reshared else ""
+        caption = "Detection of each OOD set. Whiskers: one standard error. Dotted line: chance level." + (
+            " AUPR is computed for the share of OOD inputs in the paper." if reshared else ""
         )
         section.plots.append(
             Plot("detection", figure, caption, f"Bars of AUROC and AUPR for {among(table.rows)}.")
@@ -283,6 +289,6 @@ def _entropies(material: Material) -> list[Plot]:
             figure = entropy_histograms({k: inside[k] for k in keys}, outside, words, material.style)
             name = f"entropy-{shift.replace(':', '-')}{kind.dash}"
             first = next(iter(filter(None, shifts)))
-            fold = "Entropy on the other sets" if shift != first and len(inside) > MANY else ""
+            fold = "Entropy on the other OOD sets" if shift != first and len(inside) > MANY else ""
             plots.append(Plot(name, figure, caption, spoken, fold))
     return plots

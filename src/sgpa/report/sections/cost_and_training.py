@@ -1,4 +1,4 @@
-"""What the report shows beside the predictions' quality: examples, time and memory, training."""
+"""Sections about single examples, time and memory, and training."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,12 +18,12 @@ FEW = 3  # methods whose layers are shown at once
 
 
 def examples(material: Material) -> Section:
-    """Inputs and what the methods say about them."""
+    """Single inputs with the predictions of all methods."""
     section = Section(
         "examples",
-        "What it looks like",
+        "Example predictions",
         "Single inputs with the probability each method gives to every class. H is the entropy of the "
-        "prediction, MI the part of it that comes from not knowing the model, both in nats.",
+        "prediction and MI its mutual information, the part that comes from the model; both in nats.",
     )
     found = match_examples(select(material.curves, "examples"))
     if found:
@@ -43,7 +43,7 @@ def examples(material: Material) -> Section:
 
 
 def cost_records(timings: Iterable[Mapping[str, Any]]) -> list[Record]:
-    """Timings of a run as records, one per number: they are summed up as any other metric."""
+    """Timings of a run as records, one per number, to be averaged like other metrics."""
     return [
         {**timing, "evaluation": COST, "shift": "", "metric": name, "value": timing[name]}
         for timing in timings
@@ -53,42 +53,41 @@ def cost_records(timings: Iterable[Mapping[str, Any]]) -> list[Record]:
 
 
 def cost(material: Material) -> Section:
-    """What each method takes."""
+    """Training and prediction time, and memory."""
     section = Section(
-        "cost", "Time and memory", "Measured in the runs themselves, on the machine named below."
+        "cost", "Time and memory", "Measured during the runs, on the hardware listed under Provenance."
     )
     table = evaluation_table(material.cost, COST)
     if table.rows:
         fold = "All numbers" if len(table.rows) > FEW else ""
         section.tables.append(Titled("Mean over seeds ± one standard error.", table, fold))
-        told = ", ".join(metric(c.metric).name.lower() for c in table.columns)
-        caption = "Time and memory of each method. Whiskers are one standard error."
+        drawn = ", ".join(metric(c.metric).name.lower() for c in table.columns)
+        caption = "Time and memory of each method. Whiskers: one standard error."
         figure = metric_bars(table, material.style)
-        section.plots.append(Plot("cost", figure, caption, f"Bars of {told} for {among(table.rows)}."))
+        section.plots.append(Plot("cost", figure, caption, f"Bars of {drawn} for {among(table.rows)}."))
     return section
 
 
 def training(material: Material) -> Section:
-    """How the runs went, and whether any layer's posterior fell back to its prior."""
+    """Training curves, and whether the posterior of a layer collapsed to its prior."""
     section = Section(
         "training",
-        "Training and collapse",
-        "A variational layer has collapsed when its KL falls to zero: its posterior is then the prior and "
-        "the layer carries nothing. A healthy layer keeps its KL and its signal-to-noise ratio away from "
-        "zero; the noise of single tokens averages out.",
+        "Training and posterior collapse",
+        "A variational layer has collapsed when its KL is zero: its posterior equals its prior, and its "
+        "output carries no information. KL and signal-to-noise ratio of a working layer stay away from zero.",
     )
     groups = select(material.curves, "training")
     panels = training_panels(groups)
     if panels:
-        caption = "Training over epochs; mean over seeds, bands are one standard error."
+        caption = "Training curves: mean over seeds. Bands: one standard error."
         figure = line_figure(panels, material.style, "epoch", whole=True, marks=5)
         section.plots.append(Plot("training", figure, caption, f"Training curves of {among(groups)}."))
     names = labels(groups)
     layered: Sequence[Any] = [key for key, group in groups.items() if layer_histories(group)]
     for key in layered:
         name = "-".join(filter(None, ("layers", *key)))
-        caption = f"{names[key]}, layer by layer; mean over seeds."
+        caption = f"{names[key]}: every layer over epochs, mean over seeds."
         spoken = f"Per-layer diagnostics of {names[key]} over epochs."
-        fold = "Layer by layer" if len(layered) > FEW and key[1] != "sgpa" else ""
+        fold = "Layers of the other methods" if len(layered) > FEW and key[1] != "sgpa" else ""
         section.plots.append(Plot(name, layer_diagnostics(groups[key]), caption, spoken, fold))
     return section

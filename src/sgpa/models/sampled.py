@@ -1,0 +1,40 @@
+"""A trained model that predicts with a number of samples chosen after training."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sgpa.core.errors import InputError
+from sgpa.core.inputs import Inputs
+from sgpa.core.types import Prediction, Predictor
+from sgpa.models.linearised import check_sampled
+from sgpa.models.modes import evaluating
+
+if TYPE_CHECKING:
+    from sgpa.models.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class SampledPredictor(Predictor):
+    """`model.predict` with `samples` fixed; 0 draws nothing and needs sampled attention."""
+
+    model: "Transformer"
+    samples: int
+
+    def __post_init__(self) -> None:
+        if self.samples < 0:
+            raise InputError(f"samples={self.samples}: at least one is needed, or 0 to draw nothing")
+        with evaluating(self.model):
+            if self.samples == 0:
+                check_sampled(self.model)
+            elif not self.model.stochastic:
+                raise InputError(
+                    f"samples={self.samples}: nothing is sampled by this model; leave `samples` out"
+                )
+
+    def predict(self, inputs: Inputs, *, batch_size: int | None = None, seed: int = 0) -> Prediction:
+        """Predictions for all rows; the same seed gives the same answer."""
+        return self.model.predict(inputs, samples=self.samples, batch_size=batch_size, seed=seed)
+
+    def with_samples(self, samples: int) -> "SampledPredictor":
+        """The same model with another number of samples."""
+        return replace(self, samples=samples)

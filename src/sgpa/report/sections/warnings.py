@@ -1,0 +1,89 @@
+"""Warnings about one task: collapsed layers, and methods that were not trained or tested alike."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sgpa.report.figures.curves import Curve, history, numbers, select
+from sgpa.report.names import CLEAN, Key, is_ensemble, key_order, labels, listed
+from sgpa.report.sections.blocks import Material
+
+COLLAPSED = 0.1  # nats: a layer whose last KL is below has a posterior that hardly differs from its prior
+
+
+def warnings(material: Material) -> list[str]:
+    """One sentence per problem, none where there is none."""
+    names = labels(key_order(row for row, _ in material.cells))
+    trained = select(material.curves, "training")
+    tested = select(material.curves, "reliability", "")
+    return [
+        *_collapses(trained, names),
+        *_differences("Seeds", _seeds(material), names),
+        *_differences("Epochs of the last training stage", _per_row(trained, _epochs), names),
+        *_differences("Test inputs", _per_row(tested, _answers), names),
+    ]
+
+
+def _collapses(trained: Mapping[Key, Sequence[Curve]], names: Mapping[Key, str]) -> list[str]:
+    """Methods with a layer whose KL ends near zero."""
+    found = []
+    for key, curves in trained.items():
+        parts = [history(curves, name, layers=True) for name in ("kl_g", "kl_a")]
+        last = [line.mean[-1] for line in parts if line is not None]
+        total = np.nansum(last, axis=0) if last else np.array([])  # KL of every layer   [L]
+        collapsed = [str(i + 1) for i, kl in enumerate(total) if kl < COLLAPSED]
+        if collapsed and total.size and np.abs(_all_layers(curves)).max() > 0:
+            layers = f"layer{'s' if len(collapsed) > 1 else ''} {listed(collapsed)}"
+            found.append(
+                f"{names.get(key, key[1])}: the KL of {layers} ends below {COLLAPSED} nats. The posterior "
+                "has collapsed to the prior, and the uncertainty of the layer carries no information."
+            )
+    return found
+
+
+def _all_layers(curves: Sequence[Curve]) -> Any:
+    """Every logged KL; all zeros for attention that has no posterior."""
+    logged = [
+        numbers(values).ravel()
+        for curve in curves
+        for name, values in (curve["data"].get("layers") or {}).items()
+        if name in ("kl_g", "kl_a") and values
+    ]
+    return np.nan_to_num(np.concatenate(logged)) if logged else np.zeros(1)
+
+
+def _seeds(material: Material) -> dict[Key, str]:
+    """The seeds of every single model on the clean test set; an ensemble counts its members itself."""
+    seeds: dict[Key, set[Any]] = {}
+    for (row, column), cell in material.cells.items():
+        if column.evaluation == CLEAN and not is_ensemble(row[1]):
+            seeds.setdefault(row, set()).update(cell.by_seed)
+    return {row: listed(sorted(map(str, own))) for row, own in seeds.items()}
+
+
+def _epochs(curve: Curve) -> int:
+    epochs = curve["data"].get("epoch") or curve["data"].get("nll") or [0]
+    return int(epochs[-1]) if curve["data"].get("epoch") else len(epochs)
+
+
+def _answers(curve: Curve) -> int:
+    return int(sum(curve["data"]["count"]))
+
+
+def _per_row(groups: Mapping[Key, Sequence[Curve]], number: Any) -> dict[Key, str]:
+    """The numbers that the seeds of a row report, usually one."""
+    return {
+        key: listed([str(n) for n in sorted({number(curve) for curve in group})])
+        for key, group in groups.items()
+    }
+
+
+def _differences(what: str, values: Mapping[Key, str], names: Mapping[Key, str]) -> list[str]:
+    """A sentence where rows that are compared differ in something they should share."""
+    rows: dict[str, list[str]] = {}
+    for key, value in values.items():
+        rows.setdefault(value, []).append(names.get(key, key[1]))
+    if len(rows) < 2:
+        return []
+    return [f"{what} differ: " + "; ".join(f"{value} for {listed(who)}" for value, who in rows.items()) + "."]
