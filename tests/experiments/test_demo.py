@@ -1,6 +1,7 @@
 """The demo on embedded digits."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -87,8 +88,13 @@ def test_the_demo_writes_tidy_records_and_repeats_no_finished_run(tmp_path):
         "seed",
     }
     assert all(set(record) == columns for record in saved["records"])
-    per_cell = 7 * (1 + 2 * 5) + 5  # seven metrics on clean and shifted digits, five of detection
-    assert len(saved["records"]) == 2 * 2 * per_cell
+    counts = Counter(record["evaluation"] for record in saved["records"])
+    clean = {r["metric"] for r in saved["records"] if r["evaluation"] == "in-distribution"}
+    assert {"accuracy", "nll", "ece", "brier", "aurc"} <= clean
+    cells, shifts = 2 * 2, 2 * 5
+    assert counts["in-distribution"] == cells * len(clean)
+    assert counts["robustness"] == cells * shifts * len(clean)
+    assert counts["ood-detection"] == cells * 5
     kinds = {"reliability", "risk-coverage", "entropy", "training", "examples"}
     assert {c["kind"] for c in saved["curves"]} == kinds
     assert len(saved["run"]["timings"]) == 4

@@ -301,7 +301,7 @@ def test_the_command_line_predicts_without_drawing(tmp_path):
     from sgpa.experiments.runner import RunFolder, calibrate, train_stage
 
     tiny = ["model.depth=1", "model.width=16", "model.heads=2", "sgpa.attention.num_global=2"]
-    epochs = [f"{part}.epochs=1" for part in ("optim", "warm", "after")]
+    epochs = [f"{part}.epochs=1" for part in ("optim", "stage1", "stage2")]
     place = RunFolder.of("digits", tmp_path / "runs", [*tiny, *epochs])
     place.claim()
     from PIL import Image
