@@ -52,8 +52,6 @@ class ProgressBars:
         share = f"{100 * done / total:3.0f} %" if total else f"{done:,}"
         console.print(f"{work:<18} {share}  {note}".rstrip(), markup=False, highlight=False, soft_wrap=True)
 
-    announce = on_progress  # the name that `sgpa data` uses
-
     def __enter__(self) -> "ProgressBars":
         self.bar.start()
         return self
