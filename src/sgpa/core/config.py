@@ -114,7 +114,7 @@ def _below(f: Field[Any], hidden: Mapping[str, str]) -> dict[str, str]:
     inner = {
         path.removeprefix(f"{f.name}."): why for path, why in hidden.items() if path.startswith(f"{f.name}.")
     }
-    itself = {"": hidden[f.name]} if f.name in hidden else {}
+    itself = {"": hidden[f.name]} if f.name in hidden else {} if f.init else {"": "it is computed"}
     return {**f.metadata.get(DERIVED, {}), **inner, **itself}
 
 
