@@ -286,8 +286,8 @@ def test_results_of_different_data_are_not_merged(run, copy, tmp_path):
         item["seed"] = 1
     results["data"]["digits"] = "other"
     file.write_text(json.dumps(results))
-    told = sgpa("report", run, copy, "--out", tmp_path / "both").complaint
-    assert "made from other data" in told
+    outcome = sgpa("report", run, copy, "--out", tmp_path / "both").complaint
+    assert "made from other data" in outcome
     assert not (tmp_path / "both").exists()
 
 
@@ -305,8 +305,8 @@ def test_an_interrupt_says_how_to_resume(tmp_path, monkeypatch):
 
 def test_a_cluster_needs_ray(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    told = sgpa("benchmark", "digits", "--cluster", "auto", "--out", tmp_path, *TINY)
-    assert "pip install 'sgpa[cluster]'" in told.complaint
+    outcome = sgpa("benchmark", "digits", "--cluster", "auto", "--out", tmp_path, *TINY)
+    assert "pip install 'sgpa[cluster]'" in outcome.complaint
 
 
 def test_time_compares_four_methods():

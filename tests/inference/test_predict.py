@@ -148,8 +148,8 @@ def test_errors_about_images_are_one_line(cells, tmp_path, monkeypatch, argument
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.png").write_text("no image")
     (tmp_path / "empty").mkdir()
-    told = sgpa("predict", cells / "kernel-mle-0", *arguments, "--out", "answers.csv")
-    assert complaint in told.complaint
+    outcome = sgpa("predict", cells / "kernel-mle-0", *arguments, "--out", "answers.csv")
+    assert complaint in outcome.complaint
     assert not (tmp_path / "answers.csv").exists()
 
 
@@ -163,8 +163,8 @@ def test_folders_without_a_finished_run_are_refused(cells, photos, tmp_path):
     assert "does not exist" in sgpa("predict", lost / "cells" / "kernel-mle-0", photos).complaint
     (lost / "cells" / "kernel-sgpa-0" / "reader.json").write_text('{"kind": "smells"}')
     assert "does not describe a reader" in sgpa("predict", lost / "cells" / "kernel-sgpa-0", photos).complaint
-    told = sgpa("predict", cells / "kernel-sgpa-0", photos, "--out", tmp_path)
-    assert "is a folder; name a file" in told.complaint
+    outcome = sgpa("predict", cells / "kernel-sgpa-0", photos, "--out", tmp_path)
+    assert "is a folder; name a file" in outcome.complaint
 
 
 @pytest.mark.slow
@@ -189,8 +189,8 @@ def test_every_kind_of_recipe_reads_new_inputs(tmp_path, monkeypatch, name):
     given = {"cifar10": [tmp_path / "green.png"], "zinc": ["--text", "CCO"]}
     if name == "zinc":
         pytest.importorskip("rdkit", reason="the extra `graph` (rdkit) is not installed")
-    said = given.get(name, ["--text", "a very good film"])
-    done = sgpa("predict", run_folder.cell(row, 0), *said, "--json")
+    words = given.get(name, ["--text", "a very good film"])
+    done = sgpa("predict", run_folder.cell(row, 0), *words, "--json")
     assert done.code == 0, done.err
     (answer,) = json.loads(done.out)
     if name == "zinc":
