@@ -15,6 +15,7 @@ from rich.console import Console
 
 from benchmarks.naive_sgpa import NAME, naive_jobs
 from benchmarks.speed.record import Record, Row
+from sgpa.cli.time import as_table
 from sgpa.core.inputs import Batch, tensors_of
 from sgpa.experiments.recipes import Recipe, find, plan
 from sgpa.experiments.timing import (
@@ -24,7 +25,6 @@ from sgpa.experiments.timing import (
     PREDICTED,
     Contender,
     Jobs,
-    as_table,
     measure,
     random_images,
 )

@@ -90,9 +90,8 @@ def models(directory: Path, seeds: int) -> list[Transformer]:
     claimed = (directory / "recipe.json").exists()
     place = RunFolder.at(directory) if claimed else RunFolder.of("digits", directory)
     place.claim()
-    row, wanted = plan(place.recipe, "sgpa"), list(range(seeds))
-    train(place, row, 0, wanted)
-    return [model.eval() for model in train(place, row, 1, wanted)]
+    row = plan(place.recipe, "sgpa")
+    return [train(place, row, seed)[seed].eval() for seed in range(seeds)]
 
 
 def measure(

@@ -1,23 +1,21 @@
-"""The commands about recipes, from the first look to the report, and what people get wrong with them."""
+"""The commands about recipes, from the list of recipes to the report, and their error messages."""
 
 import json
 import shutil
 import subprocess
 import sys
-from importlib import import_module
 
 import pytest
 import typer.main
 
-import sgpa as package
 from sgpa.cli.app import app
-from sgpa.cli.train import RECIPE_NAMES
+from sgpa.core.names import METHOD_NAMES, RECIPE_NAMES, method_id
 from sgpa.experiments.recipes import RECIPES, alternatives
 from sgpa.methods import CATALOGUE
 from support import hub
 from support.terminal import sgpa
 
-EPOCHS = [f"{part}.epochs=1" for part in ("optim", "warm", "after")]
+EPOCHS = [f"{part}.epochs=1" for part in ("optim", "stage1", "stage2")]
 SMALL = ["model.depth=1", "model.width=16", "model.heads=2", "sgpa.attention.num_global=2"]
 QUICK = ["evaluation.rows=40", "evaluation.ood_rows=40", "ensemble=2", "ensembles=1"]
 TINY = [word for setting in (*EPOCHS, *SMALL, *QUICK) for word in ("--set", setting)]
@@ -27,7 +25,8 @@ def commands(command=None, path=()):
     command = command or typer.main.get_command(app)
     yield path
     for name, child in getattr(command, "commands", {}).items():
-        yield from commands(child, (*path, name))
+        if not child.hidden:
+            yield from commands(child, (*path, name))
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +46,13 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def copy(run, tmp_path):
-    """The same, to be changed."""
+    """A copy of it that a test may change."""
     return shutil.copytree(run, tmp_path / "digits")
 
 
 @pytest.fixture
 def no_page(monkeypatch):
-    """Where the page itself is not the point: drawing it takes seconds."""
+    """Do not draw the report, which takes seconds; keep its results."""
     written = []
 
     def write(results, directory):
@@ -77,23 +76,29 @@ def test_every_help_ends_in_an_example(path):
     assert last.startswith(f"Example: sgpa {' '.join(path)}".strip())
 
 
-def test_help_does_not_wait_for_torch():
+def test_help_does_not_import_torch():
     code = "import sys, sgpa.cli.app; assert not {'torch', 'numpy', 'pyarrow'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_public_names_are_imported_when_asked_for():
-    assert sorted(name for names in package.WHERE.values() for name in names) == sorted(package.__all__)
-    for name in package.__all__:
-        assert getattr(package, name) is not None
-    import_module("sgpa.training.fit")
-    assert callable(package.fit)
-    with pytest.raises(AttributeError, match="no attribute 'fly'"):
-        _ = package.fly
-
-
-def test_names_of_recipes_are_those_there_are():
+def test_lists_of_names_are_complete():
     assert tuple(RECIPES) == RECIPE_NAMES
+    assert list(METHOD_NAMES) == list(CATALOGUE)
+    assert {name.id for name in METHOD_NAMES.values() if name.ensemble} == {"de", "sgpae"}
+
+
+@pytest.mark.parametrize(
+    ("alias", "method"),
+    [
+        ("laplace", "kflla"),
+        ("mc-dropout", "mcd"),
+        ("ensemble", "de"),
+        ("temperature", "ts"),
+        ("SGPA", "sgpa"),
+    ],
+)
+def test_methods_have_readable_aliases(alias, method):
+    assert method_id(alias) == method
 
 
 def test_recipes_are_listed_and_shown():
@@ -104,8 +109,8 @@ def test_recipes_are_listed_and_shown():
     assert [recipe["name"] for recipe in listed] == list(RECIPES)
     assert listed[0]["epochs"] == 130
     one = sgpa("recipes", "cifar10").out
-    for reading in alternatives("cifar10"):
-        assert " ".join(f"--set {setting}" for setting in reading.set) in one
+    for alternative in alternatives("cifar10"):
+        assert " ".join(f"--set {setting}" for setting in alternative.set) in one
     assert "optim.epochs" in one
     found = json.loads(sgpa("recipes", "zinc", "--json").out)
     assert found["settings"]["optim.epochs"] == 300
@@ -143,7 +148,7 @@ def test_a_finished_cell_is_neither_trained_nor_tested_again(copy):
 
 @pytest.mark.slow
 def test_members_of_an_ensemble_are_trained_and_read(copy):
-    trained = sgpa("train", "digits", "--method", "de", "--seed", 1, "--out", copy, *TINY)
+    trained = sgpa("train", "digits", "--method", "ensemble", "--seed", 1, "--out", copy, *TINY)
     assert trained.code == 0, trained.err
     names = {path.name for path in (copy / "trainings").iterdir()}
     assert {"kernel-mle-2", "kernel-mle-3"} <= names
@@ -159,6 +164,7 @@ def test_members_of_an_ensemble_are_trained_and_read(copy):
         (["train", "digits", "--method", "sgpa", "--attention", "sdp"], "needs a kernel"),
         (["train", "digits", "--attention", "linear"], "attention='linear' (allowed: kernel, sdp)"),
         (["train", "digits", "--set", "optim.epoch=3"], "did you mean epochs"),
+        (["train", "digits", "--set", "warm.epochs=1"], "warm is called stage1 now"),
         (["train", "digits", "--set", "optim.epochs"], "not of the form field=value"),
         (["train", "digits", "--set", "optim.epochs=many"], "expected a whole number"),
         (["train", "digits", "--set", "optim.epochs=-1"], "epochs=-1 (allowed: 1 or more)"),
@@ -179,7 +185,8 @@ def test_members_of_an_ensemble_are_trained_and_read(copy):
         (["evaluate", "nowhere"], "nowhere is not a folder"),
         (["report", "nowhere"], "nowhere does not exist"),
         (["report", "."], "holds no results"),
-        (["bench", "--model", "imdb"], "unknown model 'imdb'"),
+        (["time", "--model", "imdb"], "unknown model 'imdb'"),
+        (["bench"], "`sgpa bench` is called `sgpa time` now"),
         (["data", "language-model", "--data-dir", "nowhere"], "no train files in nowhere"),
     ],
 )
@@ -189,7 +196,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, argumen
     assert not files(tmp_path)
 
 
-def test_missing_arguments_are_told_too():
+def test_missing_arguments_are_errors():
     assert sgpa("report").code == 2
     assert sgpa("train", "digits", "--seed", "-1").code == 2
     assert sgpa("fly").code == 2
@@ -206,22 +213,22 @@ def test_a_folder_belongs_to_one_recipe_with_one_setting(run, recipe, complaint)
     assert files(run) == before
 
 
-def test_a_folder_that_is_no_finished_run(run, tmp_path):
-    assert sgpa("evaluate", run).code == 0  # the only cell there is
+def test_folders_without_a_finished_run_are_refused(run, tmp_path):
+    assert sgpa("evaluate", run).code == 0  # its only cell
     assert "no run.json" in sgpa("evaluate", run / "trainings" / "kernel-sgpa-0").complaint
     (tmp_path / "run.json").write_text("[")
     assert "does not describe a run" in sgpa("evaluate", tmp_path).complaint
 
 
 @pytest.mark.slow
-def test_what_fails_is_listed_and_the_rest_goes_on(tmp_path, no_page):
+def test_failed_jobs_are_listed_and_the_others_run(tmp_path, no_page, caplog):
     settings = [
         *TINY,
         "--set",
         "model.dropout=0",
         "--set",
         "sgpa.dropout_at_prediction=true",
-    ]  # there is nothing to drop
+    ]  # impossible without dropout
     command = ["benchmark", "digits", "--methods", "mle,sgpa", "--seeds", 1, "--out", tmp_path, *settings]
     outcome = sgpa(*command)
     assert outcome.code == 1
@@ -230,17 +237,18 @@ def test_what_fails_is_listed_and_the_rest_goes_on(tmp_path, no_page):
     assert {record["method"] for record in no_page[0]["records"]} == {"mle"}
     again = sgpa(*command)
     assert again.code == 1
-    assert "failed before and is left alone" in again.err
+    assert "failed before and is not run again" in caplog.text
+    caplog.clear()
     retried = sgpa(*command, "--retry")
     assert retried.code == 1
-    assert "failed before" not in retried.err
+    assert "failed before" not in caplog.text
     pages = len(no_page)
     assert sgpa(*command[:3], "sgpa", *command[4:]).code == 1  # nothing to report on
     assert len(no_page) == pages
 
 
 @pytest.mark.slow
-def test_a_report_holds_cells_that_any_command_made(copy, tmp_path, no_page):
+def test_a_report_covers_the_cells_of_all_commands(copy, tmp_path, no_page):
     done = sgpa("benchmark", "digits", "--methods", "mle,ts", "--seeds", 1, "--out", copy, *TINY)
     assert done.code == 0, done.err
     assert "Temperature scaling" in done.out
@@ -271,38 +279,38 @@ def test_a_report_is_a_page(run, tmp_path):
     assert (tmp_path / "page" / "report.html").stat().st_size > 10_000
 
 
-def test_runs_of_other_data_are_not_put_together(run, copy, tmp_path):
+def test_results_of_different_data_are_not_merged(run, copy, tmp_path):
     file = copy / "cells" / "kernel-sgpa-0" / "results.json"
     results = json.loads(file.read_text())
     for item in (*results["records"], *results["curves"]):
         item["seed"] = 1
     results["data"]["digits"] = "other"
     file.write_text(json.dumps(results))
-    told = sgpa("report", run, copy, "--out", tmp_path / "both").complaint
-    assert "made from other data" in told
+    outcome = sgpa("report", run, copy, "--out", tmp_path / "both").complaint
+    assert "made from other data" in outcome
     assert not (tmp_path / "both").exists()
 
 
-def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch):
+def test_an_interrupt_says_how_to_resume(tmp_path, monkeypatch):
     def stop(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sgpa.experiments.runner.cells.Trainer.fit", stop)
+    monkeypatch.setattr("sgpa.training.trainer.Trainer.fit", stop)
     for command in ("train", "benchmark"):
         stopped = sgpa(command, "digits", "--out", tmp_path, *TINY)
         assert stopped.code == 130
-        assert "run the same command again to go on" in stopped.err
+        assert "re-run the same command to resume" in stopped.err
         assert "Traceback" not in stopped.err
 
 
 def test_a_cluster_needs_ray(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    told = sgpa("benchmark", "digits", "--cluster", "auto", "--out", tmp_path, *TINY)
-    assert "pip install 'sgpa[cluster]'" in told.complaint
+    outcome = sgpa("benchmark", "digits", "--cluster", "auto", "--out", tmp_path, *TINY)
+    assert "pip install 'sgpa[cluster]'" in outcome.complaint
 
 
-def test_bench_compares_four_methods():
-    table = sgpa("bench", "--model", "digits", "--repeats", 1)
+def test_time_compares_four_methods():
+    table = sgpa("time", "--model", "digits", "--repeats", 1)
     assert table.code == 0
     lines = [line for line in table.out.splitlines() if "MLE" in line or "dropout" in line or "SGPA" in line]
     assert len(lines) == 4

@@ -8,7 +8,7 @@ from sgpa.data import corruptions
 from sgpa.data.corruptions import on_disk
 from sgpa.evaluation.results import Results, Subject, no_cache
 from sgpa.evaluation.robustness import evaluate_corruptions
-from sgpa.experiments.runner.partial_results import Parts
+from sgpa.experiments.runner.result_cache import FileCache
 
 SUBJECT = Subject("cifar10", "kernel", "mle", 0)
 TYPES = ("gaussian_noise", "contrast")
@@ -124,18 +124,18 @@ def test_an_interrupted_evaluation_resumes(tmp_path):
 
     file, about = tmp_path / "cell" / "tested.jsonl", {"evaluation": {"rows": None}, "data": "abc"}
     with pytest.raises(KeyboardInterrupt):
-        evaluate_with(Interrupted(), Parts(file, about))
+        evaluate_with(Interrupted(), FileCache(file, about))
     file.write_text(file.read_text() + '{"part": "cut sho')
-    found = evaluate_with(Interrupted(), Parts(file, about))
+    found = evaluate_with(Interrupted(), FileCache(file, about))
     assert len(calls) == 4 + 7  # ten sets, three of which were done
     assert found == evaluate_with(Brightness(), no_cache)
 
-    evaluate_with(Interrupted(), Parts(file, about | {"data": "of another kind"}))
+    evaluate_with(Interrupted(), FileCache(file, about | {"data": "of another kind"}))
     assert len(calls) == 4 + 7 + 10
-    assert Parts(file, about).found == {}
+    assert FileCache(file, about).parts == {}
 
 
 def test_cached_results_are_exact(tmp_path):
     file = tmp_path / "tested.jsonl"
     exact = Results([{"metric": "nll", "value": 0.1 + 0.2}], [{"kind": "reliability", "data": [1 / 3, None]}])
-    assert Parts(file, {})("a", lambda: exact) == Parts(file, {})("a", Results) == exact
+    assert FileCache(file, {})("a", lambda: exact) == FileCache(file, {})("a", Results) == exact

@@ -1,4 +1,7 @@
+"""The demo on embedded digits."""
+
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -10,8 +13,13 @@ from sgpa.core.errors import ConfigError
 from sgpa.data.images import digits
 from sgpa.experiments import demo
 from sgpa.experiments.recipes import DIGITS, RECIPES
+from sgpa.experiments.tasks import EvaluationConfig
 
-TINY = replace(DIGITS, model=replace(DIGITS.model, depth=1, width=16, heads=2))
+TINY = replace(
+    DIGITS,
+    model=replace(DIGITS.model, depth=1, width=16, heads=2),
+    evaluation=EvaluationConfig(rows=40, ood_rows=40),
+)
 
 
 @pytest.fixture
@@ -21,8 +29,8 @@ def tiny(monkeypatch):
     monkeypatch.setattr("sgpa.experiments.demo.DIGITS", TINY)
 
 
-def run(directory, announce, seeds, workers):
-    outcome = demo.run(directory, announce, seeds=seeds, scale=0.02, workers=workers)
+def run(directory, on_progress, seeds, workers):
+    outcome = demo.run(directory, on_progress, seeds=seeds, scale=0.02, workers=workers)
     assert not outcome.failures
     return outcome.results
 
@@ -31,7 +39,7 @@ def quiet(*_):
     pass
 
 
-def test_the_embedded_data_is_what_it_says():
+def test_the_embedded_digits_have_their_sizes_and_counts():
     splits = digits.load()
     assert (len(splits.train), len(splits.validation), len(splits.test)) == (300, 300, 1197)
     rows = torch.cat([part.inputs.flatten(1) for part in (splits.train, splits.validation, splits.test)])
@@ -45,7 +53,7 @@ def test_the_embedded_data_is_what_it_says():
 
 
 @pytest.mark.parametrize("shift", digits.SHIFTS)
-def test_shifts_grow_with_their_strength_and_repeat(shift):
+def test_shifts_grow_with_their_strength_and_are_deterministic(shift):
     test = digits.load().test[:100]
     make = digits.SHIFTS[shift]
     distances = [(make(test, s).inputs - test.inputs).square().mean().item() for s in digits.STRENGTHS]
@@ -65,7 +73,7 @@ def test_photo_patches_fill_the_range_of_a_digit():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
-def test_the_demo_makes_tidy_records_and_starts_no_finished_run_again(tmp_path):
+def test_the_demo_writes_tidy_records_and_repeats_no_finished_run(tmp_path):
     saved = run(tmp_path, quiet, seeds=2, workers=1)
     assert json.loads((tmp_path / "results.json").read_text())["records"] == saved["records"]
     columns = {
@@ -80,21 +88,26 @@ def test_the_demo_makes_tidy_records_and_starts_no_finished_run_again(tmp_path):
         "seed",
     }
     assert all(set(record) == columns for record in saved["records"])
-    per_cell = 7 * (1 + 2 * 5) + 4  # seven metrics on clean and shifted digits, four of detection
-    assert len(saved["records"]) == 2 * 2 * per_cell
+    counts = Counter(record["evaluation"] for record in saved["records"])
+    clean = {r["metric"] for r in saved["records"] if r["evaluation"] == "in-distribution"}
+    assert {"accuracy", "nll", "ece", "brier", "aurc"} <= clean
+    cells, shifts = 2 * 2, 2 * 5
+    assert counts["in-distribution"] == cells * len(clean)
+    assert counts["robustness"] == cells * shifts * len(clean)
+    assert counts["ood-detection"] == cells * 5
     kinds = {"reliability", "risk-coverage", "entropy", "training", "examples"}
     assert {c["kind"] for c in saved["curves"]} == kinds
     assert len(saved["run"]["timings"]) == 4
     assert all(timing["train_seconds"] > 0 for timing in saved["run"]["timings"])
-    announced = []
-    again = run(tmp_path, lambda *line: announced.append(line), seeds=2, workers=1)
+    lines = []
+    again = run(tmp_path, lambda *line: lines.append(line), seeds=2, workers=1)
     assert again["records"] == saved["records"]
-    assert not any("nll" in note for *_, note in announced)
+    assert not any("nll" in note for *_, note in lines)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
-def test_side_by_side_equals_one_after_the_other(tmp_path):
+def test_two_workers_give_the_results_of_one(tmp_path):
     torch.set_num_threads(1)
     alone = run(tmp_path / "alone", quiet, seeds=1, workers=1)
     together = run(tmp_path / "together", quiet, seeds=1, workers=2)
@@ -103,17 +116,19 @@ def test_side_by_side_equals_one_after_the_other(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
-def test_the_command_prints_a_table_and_writes_a_page(tmp_path):
+def test_the_commands_print_a_table_and_write_a_report(tmp_path, monkeypatch):
     options = ["demo", "--out", str(tmp_path), "--seeds", "1", "--scale", "0.02", "--workers", "1"]
-    result = CliRunner().invoke(app, options)
+    with monkeypatch.context() as patched:  # the report is drawn once, below
+        patched.setattr("sgpa.report.write_report", lambda _, folder: folder / "report.html")
+        result = CliRunner().invoke(app, options)
     assert result.exit_code == 0, result.output
     assert "SGPA" in result.output
-    assert (tmp_path / "report.html").stat().st_size > 100_000
+    assert f"Report: {tmp_path / 'report.html'}" in result.output.replace("\n", "")
     again = CliRunner().invoke(
         app, ["report", str(tmp_path / "results.json"), "--out", str(tmp_path / "copy")]
     )
     assert again.exit_code == 0
-    assert (tmp_path / "copy" / "report.html").exists()
+    assert (tmp_path / "copy" / "report.html").stat().st_size > 100_000
 
 
 @pytest.mark.parametrize("command", [[], ["demo"], ["report"]])

@@ -1,4 +1,4 @@
-"""Every recipe builds, trains and is examined, on small made-up data in the layout of the real ones."""
+"""Every recipe builds, trains and is evaluated, on small made-up data in the layout of the real ones."""
 
 import csv
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from sgpa.core.files import read_json
 from sgpa.core.inputs import Batch
 from sgpa.core.types import Loss
 from sgpa.data.language_model.model import ElmoConfig, ElmoModel
-from sgpa.experiments.recipes import RECIPES, Recipe, alternatives, find, override, plan, plans
+from sgpa.experiments.recipes import RECIPES, Recipe, alternatives, find, leaves, override, plan, plans
 from sgpa.experiments.runner import RunFolder, benchmark, open_cell
 from sgpa.gp.objective import Progress, negative_elbo
 from sgpa.methods import CATALOGUE, Ensemble, Mle
@@ -24,6 +24,7 @@ from support import hub
 
 PAPER = [name for name in RECIPES if name != "digits"]
 QUICK = ["optim.epochs=1", "stage1.epochs=1", "stage2.epochs=1", "ensemble=2", "evaluation.severities=5"]
+ROWS = ["evaluation.rows=20", "evaluation.ood_rows=20"]
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +63,30 @@ def settings(name, data):
     return chosen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAPER)
-def test_every_recipe_trains_two_steps_and_is_examined(tmp_path, data, name):
-    """The real architectures; and every number the paper's tables have for MLE and SGPA comes out."""
-    place = RunFolder.of(name, tmp_path, settings(name, data), data_dir=data)
-    outcome = benchmark(place, plans(place.recipe, ("mle", "sgpa")), seeds=1)
+@pytest.mark.parametrize("method", ["mle", "sgpa"])
+def test_the_models_of_every_recipe_compute_a_loss(tmp_path, data, name, method):
+    run_folder = RunFolder.of(name, tmp_path, settings(name, data), data_dir=data)
+    task, stage = run_folder.task(0), plan(run_folder.recipe, method).stages[-1]
+    model = stage.method.build(stage.model(run_folder.model(task)))
+    loss = stage.method.loss(model, next(task.splits.train.batches(2, 0)), Progress(0.5, 10))
+    loss.total.backward()
+    assert torch.isfinite(loss.total)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAPER)
+def test_every_recipe_trains_two_steps_and_is_evaluated(tmp_path, data, name):
+    """With one layer; every number that the paper's tables have for MLE and SGPA is measured."""
+    run_folder = RunFolder.of(name, tmp_path, [*settings(name, data), "model.depth=1"], data_dir=data)
+    outcome = benchmark(run_folder, plans(run_folder.recipe, ("mle", "sgpa")), seeds=1)
     assert not outcome.failures
     lines = (tmp_path / "trainings" / "kernel-sgpa-0" / "log.jsonl").read_text().splitlines()
     assert len(lines) == 1
-    assert -(-len(place.task(0).splits.train) // place.recipe.stage2.batch_size) == 2
+    assert -(-len(run_folder.task(0).splits.train) // run_folder.recipe.stage2.batch_size) == 2
     found = {(*(r[name] for name in KEY), r["shift"].replace("-regenerated", "")) for r in records(outcome)}
-    dataset, augmentation = place.recipe.task.dataset, place.recipe.task.augmentation
+    dataset, augmentation = run_folder.recipe.task.dataset, run_folder.recipe.task.augmentation
     with (files("sgpa.report") / "paper_results.csv").open() as file:
         published = [r for r in csv.DictReader(file) if r["dataset"] == dataset]
     wanted = {
@@ -85,13 +99,14 @@ def test_every_recipe_trains_two_steps_and_is_examined(tmp_path, data, name):
     assert wanted <= found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["imdb", "cola", "zinc", "cifar10"])
 def test_all_methods_of_a_task_run_with_both_attentions(tmp_path, data, name):
     small = ["model.depth=1", "model.width=16", "model.heads=2", "sgpa.attention.num_global=3"]
     small.append("sngp.head.features=8")
-    place = RunFolder.of(name, tmp_path, [*settings(name, data), *small], data_dir=data)
-    rows = plans(place.recipe, attentions=("kernel", "sdp"))
-    outcome = benchmark(place, rows, seeds=1)
+    run_folder = RunFolder.of(name, tmp_path, [*settings(name, data), *small], data_dir=data)
+    rows = plans(run_folder.recipe, attentions=("kernel", "sdp"))
+    outcome = benchmark(run_folder, rows, seeds=1)
     assert not outcome.failures
     keys = {(r["attention"], r["method"]) for r in outcome.results["records"]}
     assert keys == {(row.attention, row.method.id) for row in rows}
@@ -102,18 +117,18 @@ def test_all_methods_of_a_task_run_with_both_attentions(tmp_path, data, name):
     assert open_cell(cell, data_dir=data).threshold == (float("inf") if limit is None else limit)
 
 
-def test_what_methods_share_is_trained_once(tmp_path):
-    place = RunFolder.of("digits", tmp_path)
-    names = {t.name for row in plans(place.recipe) for t in row.stages}
+def test_methods_share_trainings(tmp_path):
+    run_folder = RunFolder.of("digits", tmp_path)
+    names = {t.name for row in plans(run_folder.recipe) for t in row.stages}
     assert names == {"mle", "warm", "sgpa", "mfvi", "sngp"}
-    shared = {row.method.id: row.stages[-1].name for row in plans(place.recipe)}
+    shared = {row.method.id: row.stages[-1].name for row in plans(run_folder.recipe)}
     assert {m for m, training in shared.items() if training == "mle"} == {"mle", "ts", "kflla", "de", "mcd"}
-    folders = {row.method.id: place.model_folder(row, 0).name for row in plans(place.recipe)}
+    folders = {row.method.id: run_folder.model_folder(row, 0).name for row in plans(run_folder.recipe)}
     assert {m for m, folder in folders.items() if folder != "model"} == {"mcd"}
     assert folders["mcd"] == "model-mcd"
 
 
-def test_sgpa_goes_on_from_the_very_mle_where_both_train_alike():
+def test_sgpa_starts_from_the_mle_training_if_the_settings_are_equal():
     alike = replace(find("digits"), stage1=find("digits").optim)
     (first, second), (mle,) = plan(alike, "sgpa").stages, plan(alike, "mle").stages
     assert (first, second.name) == (mle, "sgpa")
@@ -121,19 +136,19 @@ def test_sgpa_goes_on_from_the_very_mle_where_both_train_alike():
     assert plan(apart, "sgpa").stages[0].name == "warm"
 
 
-def test_what_sgpa_has_after_the_mle_others_can_have_too(tmp_path):
-    small = [*QUICK, "task.train=50", "model.depth=1", "model.width=8", "model.dropout=0.1"]
-    place = RunFolder.of("digits", tmp_path, [*small, "stage2_for_all=true", "stage2_dropout=0.05"])
-    rows = {name: plan(place.recipe, name) for name in ("mle", "ts", "kflla", "de", "mcd", "sgpa")}
+@pytest.mark.slow
+def test_stage2_for_all_gives_point_methods_a_second_stage(tmp_path):
+    small = [*QUICK, *ROWS, "task.train=50", "model.depth=1", "model.width=8", "model.heads=2"]
+    small += ["model.dropout=0.1", "sgpa.attention.num_global=2"]
+    run_folder = RunFolder.of("digits", tmp_path, [*small, "stage2_for_all=true", "stage2_dropout=0.05"])
+    rows = {name: plan(run_folder.recipe, name) for name in ("mle", "ts", "kflla", "de", "mcd", "sgpa")}
     names = {name: [training.name for training in row.stages] for name, row in rows.items()}
     ends = dict.fromkeys(rows, "mle-after") | {"mcd": "mcd-after", "sgpa": "sgpa"}
     assert names == {name: ["mle", end] for name, end in ends.items()}
-    assert (
-        rows["mcd"].stages[0].extra_selectors == ()
-    )  # nobody reads an epoch that dropout would choose there
-    assert not benchmark(place, list(rows.values()), seeds=1).failures
+    assert rows["mcd"].stages[0].extra_selectors == ()  # its epoch would not be used
+    assert not benchmark(run_folder, list(rows.values()), seeds=1).failures
     rates = {
-        name: Transformer.from_pretrained(place.model_folder(row, 0)).config.dropout
+        name: Transformer.from_pretrained(run_folder.model_folder(row, 0)).config.dropout
         for name, row in rows.items()
     }
     assert rates == dict.fromkeys(rows, 0.05) | {"mcd": 0.1}
@@ -142,10 +157,10 @@ def test_what_sgpa_has_after_the_mle_others_can_have_too(tmp_path):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_other_readings_are_settings_that_exist(name):
-    for reading in alternatives(name):
-        changed = override(find(name), reading.set)
-        assert changed != find(name), reading.field
+def test_alternatives_are_valid_settings(name):
+    for alternative in alternatives(name):
+        changed = override(find(name), alternative.set)
+        assert changed != find(name), alternative.field
         assert isinstance(changed, Recipe)
 
 
@@ -163,12 +178,30 @@ def test_other_readings_are_settings_that_exist(name):
         ("sgpa.kl.g=1/M", "a number or 1/N"),
         ("task.augment=maybe", "true or false"),
         ("methods=mle,magic", "allowed: mle, ts"),
-        ("name.first=x", "has no fields"),
+        ("name.first=x", "name.first cannot be set|has no fields"),
+        ("name=mine", "name cannot be set: choose another recipe"),
+        (
+            "model.attention.tied=false",
+            "model.attention.tied cannot be set: choose the attention of the plan",
+        ),
+        ("ts.base.attention.tied=false", "cannot be set: it is the recipe's maximum-likelihood model"),
+        ("sgpa.attention.kernel.preset=paper", "cannot be set: set kernel.name and kernel.preset"),
+        ("warm.epochs=3", "warm is called stage1 now"),
     ],
 )
 def test_bad_settings_are_explained(setting, complaint):
     with pytest.raises(ConfigError, match=complaint):
         override(find("cifar10"), [setting])
+
+
+def test_listed_settings_can_be_set_and_derived_ones_are_not_listed():
+    listed = dict(leaves(find("cifar10")))
+    assert {"optim.epochs", "sgpa.attention.num_global", "kernel.name", "model.depth"} <= set(listed)
+    derived = ("name", "model.attention", "model.weights.", "model.head.", "sgpa.attention.kernel", "ts.base")
+    assert not [path for path in listed if path.startswith(derived)]
+    for path, value in listed.items():
+        if isinstance(value, int | float | str):
+            assert override(find("cifar10"), [f"{path}={value}"]) == find("cifar10"), path
 
 
 def test_settings_reach_every_kind_of_field():
@@ -226,18 +259,19 @@ def test_the_catalogue_is_complete():
         assert isinstance(method, Ensemble) == (name in ("de", "sgpae"))
 
 
-def test_a_missing_language_model_says_how_to_get_one(data):
+def test_the_error_about_a_missing_language_model_says_how_to_get_one(data):
     with pytest.raises(InputError, match=r"language-model.*task.language_model=none"):
         find("cola").task.load(0, data)
 
 
-def test_cola_learns_from_words_alone(tmp_path, data):
+@pytest.mark.slow
+def test_cola_trains_on_words_alone(tmp_path, data):
     chosen = [s for s in settings("cola", data) if "language_model" not in s]
-    place = RunFolder.of("cola", tmp_path, [*chosen, "task.language_model=none"], data_dir=data)
-    assert not benchmark(place, plans(place.recipe, ("mle",)), seeds=1).failures
+    run_folder = RunFolder.of("cola", tmp_path, [*chosen, "task.language_model=none"], data_dir=data)
+    assert not benchmark(run_folder, plans(run_folder.recipe, ("mle",)), seeds=1).failures
 
 
-# ---- a tenth method, through the public contract alone --------------------------------------------------
+# ---- a tenth method, through the public contract --------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,10 +294,12 @@ class Smoothed(Method):
         return replace(sharp, nll=(1 - self.share) * sharp.nll + self.share * even)
 
 
-def test_a_method_of_ones_own_trains_and_appears_in_a_report(tmp_path):
-    place = RunFolder.of("digits", tmp_path, ["optim.epochs=20", "optim.lr=5e-3"])
-    rows = [plan(place.recipe, "mle"), plan_of(Smoothed(), place.recipe.optim)]
-    outcome = benchmark(place, rows, seeds=1)
+@pytest.mark.slow
+def test_a_users_method_trains_and_appears_in_a_report(tmp_path):
+    small = ["optim.epochs=15", "optim.lr=1e-2", "model.depth=1", "model.width=16", "model.heads=2"]
+    run_folder = RunFolder.of("digits", tmp_path, [*small, "evaluation.rows=200", "evaluation.ood_rows=20"])
+    rows = [plan(run_folder.recipe, "mle"), plan_of(Smoothed(), run_folder.recipe.optim)]
+    outcome = benchmark(run_folder, rows, seeds=1)
     assert not outcome.failures
     page = write_report(outcome.results, tmp_path).read_text()
     assert "smoothed" in page
@@ -274,7 +310,8 @@ def test_a_method_of_ones_own_trains_and_appears_in_a_report(tmp_path):
     }
     assert accuracy["smoothed"] > 0.2
     losses = {
-        m: Smoothed().loss(m.build(place.recipe.model), _batch(), Progress(0, 1)) for m in (Mle(), Smoothed())
+        m: Smoothed().loss(m.build(run_folder.recipe.model), _batch(), Progress(0, 1))
+        for m in (Mle(), Smoothed())
     }
     assert all(torch.isfinite(loss.total) for loss in losses.values())
 
@@ -283,12 +320,12 @@ def _batch():
     return Batch(torch.randn(4, 1, 8, 8), torch.arange(4))
 
 
-def test_a_folder_of_another_recipe_is_refused_and_left_alone(tmp_path):
+def test_a_folder_of_another_recipe_is_refused_and_unchanged(tmp_path):
     RunFolder.of("digits", tmp_path, QUICK).claim()
     before = (tmp_path / "recipe.json").read_bytes()
     with pytest.raises(CheckpointError, match="recipe digits, not of cifar10"):
         RunFolder.of("cifar10", tmp_path).claim()
     with pytest.raises(CheckpointError, match=r"optim.epochs is 1 there and 150 now"):
         RunFolder.of("digits", tmp_path, QUICK[1:]).claim()
-    RunFolder.of("digits", tmp_path, [*QUICK, "seeds=7"]).claim()  # more seeds are welcome
+    RunFolder.of("digits", tmp_path, [*QUICK, "seeds=7"]).claim()  # the number of seeds may change
     assert (tmp_path / "recipe.json").read_bytes() == before

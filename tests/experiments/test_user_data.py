@@ -1,25 +1,34 @@
-"""A user's own files: from a folder or a table to a model and a report."""
+"""A user's own files: from a folder or a table to a trained model and a report."""
 
 import csv
 import json
+import random
 import shutil
 
 import pytest
 import torch
 from PIL import Image
-from typer.testing import CliRunner
 
-import sgpa
-from sgpa.cli.app import app
-from sgpa.core.errors import InputError
-from sgpa.experiments import user_data
-from support.terminal import sgpa as command
+from sgpa.core.errors import ConfigError, InputError
+from sgpa.data import Dataset
+from sgpa.experiments.recipes import find, plan, user_data
+from sgpa.experiments.runner.run_folder import load_task
+from sgpa.experiments.tasks import TextTableConfig
+from sgpa.experiments.tasks.base import split_rows
+from support.paths import ROOT
+from support.terminal import sgpa
 
 SMILES = ["CCO", "CCN", "CCC", "CCCC", "CCCO", "CC(C)O", "c1ccccc1", "CC=O", "CCF", "CCCl", "C=C", "C#N"]
+OLD = ROOT / "tests" / "fixtures" / "v0.1"
+SMALL = ["model.depth=1", "model.width=8", "model.heads=2", "sgpa.attention.num_global=3"]
+SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
+TINY = [*SETTINGS, "--epochs", 2, "--batch-size", 8]
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["train", *map(str, arguments)], catch_exceptions=False)
+@pytest.fixture
+def no_page(monkeypatch):
+    """Do not draw the report, which takes seconds."""
+    monkeypatch.setattr("sgpa.report.write_report", lambda _, folder: folder / "report.html")
 
 
 @pytest.fixture
@@ -43,54 +52,97 @@ def reviews(tmp_path):
     return path
 
 
+def records(folder):
+    return json.loads((folder / "results.json").read_text())["records"]
+
+
 @pytest.mark.slow
-def test_images_become_a_model_and_a_report(photos, tmp_path):
-    result = run("images", photos, "--out", tmp_path / "run", "--size", 8, "--epochs", 3, "--lr", 0.002)
-    assert result.exit_code == 0, result.output
-    assert "Report" in result.output
-    assert (tmp_path / "run" / "report.html").exists()
-    model = sgpa.load(tmp_path / "run" / "sgpa" / "model")
-    found = model.predict(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
-    assert found.probabilities.shape == (2, 2)
-    about = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert about["classes"] == ["apples", "limes"]
+@pytest.mark.usefixtures("no_page")
+def test_results_equal_those_of_version_0_1(tmp_path):
+    """Same split, seeds, stages and settings; version 0.1 had a run system of its own for user data."""
+    out = tmp_path / "run"
+    options = ["--size", 8, "--epochs", 5, "--batch-size", 10, "--lr", 3e-3, "--compare"]
+    run = sgpa(
+        "train", "images", OLD / "photos", "--out", out, *options, *SETTINGS, "--set", "kernel.locality=1,2"
+    )
+    assert run.code == 0, run.err
+
+    def values(folder):
+        return {(r["method"], r["metric"]): r["value"] for r in records(folder)}
+
+    old, new = values(OLD / "user-run"), values(out)
+    assert {key: new[key] for key in old} == pytest.approx(old, abs=1e-3)
+    new, old = (
+        json.loads(file.read_text())
+        for file in (out / "cells" / "kernel-sgpa-0" / "run.json", OLD / "user-run" / "run.json")
+    )
+    assert new["threshold"] == pytest.approx(old["threshold"], abs=1e-3)
+    assert new["classes"] == old["classes"]
+    title, summary = (
+        json.loads((OLD / "user-run" / "results.json").read_text())[k] for k in ("title", "summary")
+    )
+    results = json.loads((out / "results.json").read_text())
+    assert (results["title"], results["summary"]) == (title, summary)
+
+
+@pytest.mark.slow
+def test_images_become_a_run_folder_with_a_report(photos, tmp_path):
+    run = sgpa("train", "images", photos, "--out", tmp_path / "run", "--size", 8, *TINY)
+    assert run.code == 0, run.err
+    assert {path.name for path in (tmp_path / "run").iterdir()} >= {
+        *("recipe.json", "trainings", "cells", "results.json", "timings.json", "report.html")
+    }
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["run"]["recipe"]["task"]["path"] == "fruit"  # results are shared, paths are not
     copy = shutil.move(tmp_path / "run", tmp_path / "moved")
     fruit = sorted((photos / "apples").iterdir())[:2]
-    answers = json.loads(command("predict", copy, *fruit, "--json").out)
+    shown = sgpa("predict", copy, *fruit, "--json")
+    answers = json.loads(shown.out)
+    assert "Using" not in shown.err  # there is one cell
     assert [answer["file"] for answer in answers] == [str(file) for file in fruit]
     assert {answer["label"] for answer in answers} <= {"apples", "limes"}
 
 
 @pytest.mark.slow
-def test_texts_can_be_compared_with_a_point_model(reviews, tmp_path):
+@pytest.mark.usefixtures("no_page")
+def test_texts_are_compared_evaluated_and_exported(reviews, tmp_path):
     out = tmp_path / "run"
-    result = run(
-        "text", reviews, "--out", out, "--epochs", 2, "--batch-size", 8, "--vocabulary", 300, "--compare"
-    )
-    assert result.exit_code == 0, result.output
-    assert "MLE" in result.output
-    records = json.loads((out / "results.json").read_text())["records"]
-    assert {r["method"] for r in records} == {"mle", "sgpa"}
-    assert "mcc" in {r["metric"] for r in records}
-    assert (out / "sgpa" / "model" / "tokenizer.json").exists()
-    assert command("evaluate", out).code == 0
-    assert json.loads(command("evaluate", out, "--again", "--json").out) == records
-    assert command("predict", out, reviews, "--text", "a good film").code == 0
-    assert command("export", out, out.parent / "model").code == 0
+    run = sgpa("train", "text", reviews, "--out", out, "--vocabulary", 300, "--compare", *TINY)
+    assert run.code == 0, run.err
+    assert "MLE" in run.out
+    measured = records(out)
+    assert {r["method"] for r in measured} == {"mle", "sgpa"}
+    assert "mcc" in {r["metric"] for r in measured}
+    assert (out / "cells" / "kernel-sgpa-0" / "tokenizer.json").exists()
+    assert sgpa("evaluate", out).code == 0
+    again = json.loads(sgpa("evaluate", out, "--again", "--json").out)
+    key = ("method", "metric", "value")
+    assert sorted([r[k] for k in key] for r in again) == sorted([r[k] for k in key] for r in measured)
+
     ask = ("--text", "a good film", "--json")
-    assert command("predict", out.parent / "model", *ask).out == command("predict", out, *ask).out
+    default = sgpa("predict", out, *ask)
+    assert f"Using {out / 'cells' / 'kernel-sgpa-0'}, one of 2 cells" in default.err
+    assert default.out == sgpa("predict", out / "cells" / "kernel-sgpa-0", *ask).out
+    assert sgpa("export", out, tmp_path / "model").code == 0
+    assert sgpa("predict", tmp_path / "model", *ask).out == default.out
+    assert str(tmp_path) not in (tmp_path / "model" / "run.json").read_text()
+    assert "without the recipe" in sgpa("evaluate", tmp_path / "model").complaint
+
     before = (out / "results.json").read_bytes()
-    with reviews.open("a", encoding="utf-8") as file:
-        file.write("another good film,pos\n")
-    assert "has changed since" in command("evaluate", out, "--again").complaint
+    text = reviews.read_text()
+    reviews.write_text(text.replace('a good film, number 1"', 'a fine film, number 1"'))
+    load_task.cache_clear()  # as in another process
+    assert "reviews have changed since" in sgpa("evaluate", out, "--again").complaint
     reviews.unlink()
-    assert "not there any more" in command("evaluate", out, "--again").complaint
+    load_task.cache_clear()
+    assert str(reviews) in sgpa("evaluate", out, "--again").complaint
     assert (out / "results.json").read_bytes() == before
-    assert "holds a run of another kind" in command("train", "digits", "--out", out).complaint
+    assert "holds runs of recipe reviews" in sgpa("train", "digits", "--out", out).complaint
 
 
 @pytest.mark.slow
-def test_molecules_become_numbers_with_error_bars(tmp_path):
+@pytest.mark.usefixtures("no_page")
+def test_molecules_are_predicted_with_error_bars(tmp_path):
     pytest.importorskip("rdkit", reason="the extra `graph` (rdkit) is not installed")
     path = tmp_path / "boiling.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -98,44 +150,78 @@ def test_molecules_become_numbers_with_error_bars(tmp_path):
         writer.writerow(["smiles", "target"])
         writer.writerows([smiles, 300 + 40 * len(smiles)] for smiles in SMILES * 2)
     out = tmp_path / "run"
-    result = run("molecules", path, "--out", out, "--epochs", 2, "--batch-size", 8)
-    assert result.exit_code == 0, result.output
-    metrics = {r["metric"]: r["value"] for r in json.loads((out / "results.json").read_text())["records"]}
+    run = sgpa("train", "molecules", path, "--out", out, *TINY)
+    assert run.code == 0, run.err
+    metrics = {r["metric"]: r["value"] for r in records(out)}
     assert set(metrics) == {"mae", "rmse", "nll"}
     assert metrics["mae"] < 300  # in the targets' own unit, around their mean
     path.unlink()
-    (answer,) = json.loads(command("predict", out, "--text", "CCO", "--json").out)
+    (answer,) = json.loads(sgpa("predict", out, "--text", "CCO", "--json").out)
     assert answer["deviation"] >= max(answer["model_deviation"], answer["data_deviation"]) > 0
-    assert "atom 'Br' does not occur" in command("predict", out, "--text", "CBr").complaint
+    assert "atom 'Br' does not occur" in sgpa("predict", out, "--text", "CBr").complaint
 
 
-def test_the_tokenizer_never_sees_a_test_row(reviews):
-    task = user_data.text(reviews, vocabulary=300)
-    vocabulary = task.reader.tokenizer.to_str()
-    assert len(task.train) == 26
-    assert len(task.test) == 4
-    assert "film" in vocabulary
+def test_the_tokenizer_is_trained_without_the_test_rows(tmp_path):
+    """Every row repeats a word of its own; words of test rows must not have become tokens."""
+    rng = random.Random(0)
+    words = ["".join(rng.choices("bcdfghjklmnpqrstvwxz", k=7)) for _ in range(40)]
+    path = tmp_path / "words.csv"
+    path.write_text("text,label\n" + "".join(f"{w} {w} {w},{i % 2}\n" for i, w in enumerate(words)))
+    task = TextTableConfig(path=str(path), vocabulary=900).load(0)
+    tokenizer = task.reader.tokenizer
+
+    def pieces(ids):
+        word = tokenizer.decode(ids.tolist()).split()[0]
+        assert word in words
+        return len(tokenizer.encode(f" {word}", add_special_tokens=False).ids)
+
+    learned = torch.cat([task.splits.train.inputs, task.splits.validation.inputs])
+    assert {pieces(row) for row in learned} == {1}
+    assert min(pieces(row) for row in task.splits.test.inputs) > 1
 
 
-def test_too_few_rows_and_odd_sizes():
+def test_rows_are_split_into_disjoint_parts():
+    data = Dataset(torch.arange(100), torch.zeros(100))
+    splits, rest = split_rows(data, seed=3)
+    parts = [part.inputs for part in (splits.train, splits.validation, splits.test)]
+    assert [len(part) for part in parts] == [77, 8, 15]
+    assert torch.cat(parts).sort().values.tolist() == list(range(100))
+    assert set(rest.tolist()) == set(torch.cat(parts[:2]).tolist())
+    assert not torch.equal(split_rows(data, seed=4)[0].test.inputs, splits.test.inputs)
     with pytest.raises(InputError, match="3 rows are too few"):
-        user_data.cut(3, 0)
-    assert [user_data.patch_for(size) for size in (32, 8, 28, 224, 7)] == [4, 1, 4, 28, 1]
+        split_rows(Dataset(torch.arange(3), torch.zeros(3)), 0)
+
+
+def test_recipes_of_user_data_share_their_settings(tmp_path):
+    recipe = user_data.images(tmp_path / "photos", epochs=50, lr=1e-3, methods=("sgpa", "mle"))
+    assert (recipe.name, recipe.methods) == ("photos", ("sgpa", "mle"))
+    assert [o.epochs for o in (recipe.optim, recipe.stage1, recipe.stage2)] == [50, 20, 30]
+    assert [o.select_every for o in (recipe.optim, recipe.stage1, recipe.stage2)] == [2, 1, 1]
+    assert recipe.optim.final_lr == 1e-3 / 50
+    assert plan(recipe, "sgpa").stages[0].name == "warm"
+    assert plan(recipe, "de").members(1) == (5, 6, 7, 8, 9)  # members share the split of the recipe
+    assert [user_data.patch_size(size) for size in (32, 8, 28, 224, 7)] == [4, 1, 4, 28, 1]
+    with pytest.raises(ConfigError, match=r"epochs=1 \(allowed: 2 or more\)"):
+        user_data.images(tmp_path, epochs=1)
+    assert find("digits").name == "digits"
 
 
 def test_errors_name_the_options_of_the_command(tmp_path):
     table = tmp_path / "table.csv"
     table.write_text("words,stars\na good film,5\n", encoding="utf-8")
-    told = command("train", "text", table, "--out", tmp_path / "run").complaint
-    assert "name one with --column" in told
-    told = command("train", "text", table, "--column", "words", "--out", tmp_path / "run").complaint
-    assert "name one with --label" in told
-    told = command("train", "molecules", table, "--out", tmp_path / "run").complaint
-    assert "as --smiles" in told
+    complaint = sgpa("train", "text", table, "--out", tmp_path / "run").complaint
+    assert "name one with --column" in complaint
+    complaint = sgpa("train", "text", table, "--column", "words", "--out", tmp_path / "run").complaint
+    assert "name one with --label" in complaint
+    complaint = sgpa("train", "molecules", table, "--out", tmp_path / "run").complaint
+    assert "as --smiles" in complaint
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_of_a_recipe_is_left_alone(photos, tmp_path):
+def test_a_folder_of_another_run_is_refused_and_unchanged(photos, tmp_path):
     (tmp_path / "recipe.json").write_text("{}")
-    assert "holds runs of a recipe" in command("train", "images", photos, "--out", tmp_path).complaint
+    complaint = sgpa("train", "images", photos, "--out", tmp_path, *SETTINGS).complaint
+    assert "holds no recipe" in complaint
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["recipe.json"]
+    old = shutil.copytree(OLD / "user-run", tmp_path / "old")
+    assert "holds a run without recipe.json" in sgpa("train", "images", photos, "--out", old).complaint

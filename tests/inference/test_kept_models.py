@@ -1,4 +1,4 @@
-"""Models that are kept beside the code are those whose numbers are kept."""
+"""The models in the repository give the results in the repository."""
 
 import pytest
 from PIL import Image
@@ -9,7 +9,7 @@ from support.kept import kept
 from support.paths import KEPT, ROOT
 
 
-def test_the_digits_model_is_the_one_of_the_results():
+def test_the_digits_model_gives_the_kept_results():
     cell = KEPT["digits"]
     trained = open_trained(cell)
     test = open_cell(cell).task.splits.test
@@ -24,7 +24,7 @@ def test_kept_models_are_small():
     assert sum(file.stat().st_size for file in (ROOT / "models").rglob("*") if file.is_file()) < 8e6
 
 
-def test_the_cifar10_model_reads_pictures_of_any_size(tmp_path):
+def test_the_cifar10_model_reads_images_of_any_size(tmp_path):
     trained = open_trained(KEPT["cifar10"])
     Image.new("RGB", (80, 48), "navy").save(tmp_path / "night.png")
     rows = trained.reader.read([tmp_path / "night.png"])

@@ -17,7 +17,7 @@ from sgpa.data.images.folder import files_below
 from sgpa.data.language_model.model import ElmoConfig, ElmoModel
 from sgpa.data.texts.tokenizer import train_tokenizer
 from sgpa.experiments.recipes import plan, plans
-from sgpa.experiments.runner import RunFolder, benchmark, export, open_cell, open_trained, prepare, train
+from sgpa.experiments.runner import RunFolder, benchmark, calibrate, export, open_cell, open_trained, train
 from sgpa.inference import readers
 from sgpa.inference.answers import Trained
 from sgpa.inference.readers import ImageReader, MoleculeReader, Rows, TextReader, WordReader
@@ -29,16 +29,17 @@ SMALL = [
     *("model.depth=1", "model.width=16", "model.heads=2", "sgpa.attention.num_global=2"),
     *(f"{part}.epochs=1" for part in ("optim", "stage1", "stage2")),
     *("ensemble=2", "ensembles=1", "sngp.head.features=8", "evaluation.rows=20"),
+    *("evaluation.ood_rows=20",),
 ]
 
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory):
-    """Every method on digits, trained for a moment."""
-    place = RunFolder.of("digits", tmp_path_factory.mktemp("runs") / "digits", SMALL)
-    outcome = benchmark(place, plans(place.recipe), seeds=1)
+    """Every method on digits, trained for one epoch."""
+    run_folder = RunFolder.of("digits", tmp_path_factory.mktemp("runs") / "digits", SMALL)
+    outcome = benchmark(run_folder, plans(run_folder.recipe), seeds=1)
     assert not outcome.failures
-    return place.directory / "cells"
+    return run_folder.directory / "cells"
 
 
 @pytest.fixture
@@ -59,14 +60,21 @@ def photos(tmp_path):
 def test_an_exported_cell_predicts_the_same(cells, tmp_path, method):
     cell, inputs = cells / f"kernel-{method}-0", digits.load().test.inputs[:5]
     copy = export(cell, tmp_path / "models" / method)
-    moved = shutil.move(tmp_path / "models", tmp_path / "elsewhere") / method / "cells" / copy.name
+    assert str(tmp_path) not in (copy / "run.json").read_text()
+    moved = shutil.move(tmp_path / "models", tmp_path / "elsewhere") / method
     expected, found = (open_trained(folder) for folder in (cell, moved))
     assert found.reader == expected.reader
     assert found.threshold == expected.threshold
     one, other = (t.predictor.predict(inputs).probabilities for t in (expected, found))
     assert torch.equal(one, other)
     kept = {file.name for file in (tmp_path / "elsewhere").rglob("*") if file.is_file()}
-    assert not kept & {"checkpoint.safetensors", "best.safetensors", "log.jsonl", "results.json"}
+    assert not kept & {
+        "recipe.json",
+        "checkpoint.safetensors",
+        "best.safetensors",
+        "log.jsonl",
+        "results.json",
+    }
 
 
 def test_a_model_is_exported_from_the_command_line(cells, photos, tmp_path):
@@ -77,17 +85,20 @@ def test_a_model_is_exported_from_the_command_line(cells, photos, tmp_path):
     answers = [json.loads(sgpa("predict", run, photos, "--json").out) for run in (cell, model)]
     assert answers[0] == answers[1]
     assert "is not empty" in sgpa("export", cell, model).complaint
-    assert "folder of several runs" in sgpa("export", cells.parent, tmp_path / "all").complaint
+    several = sgpa("export", cells.parent, tmp_path / "default")
+    assert f"Using {cells / 'kernel-mle-0'}, one of 9 cells" in several.err  # the recipe's first method
+    assert json.loads((tmp_path / "default" / "run.json").read_text())["method"] == "mle"
     assert "is not a folder" in sgpa("export", tmp_path / "nothing", tmp_path / "x").complaint
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", CATALOGUE)
-def test_a_cell_predicts_the_same_without_its_data(cells, monkeypatch, method):
+def test_a_cell_predicts_the_same_without_its_data_and_recipe(cells, monkeypatch, method):
     cell = cells / f"kernel-{method}-0"
     inputs = digits.load().test.inputs[:5]
     expected = open_cell(cell).predictor.predict(inputs)
     monkeypatch.setattr("sgpa.data.images.digits.load", None)
+    monkeypatch.setattr("sgpa.experiments.runner.run_folder.RunFolder.at", None)
     opened = open_trained(cell)
     found = opened.predictor.predict(inputs)
     assert torch.equal(found.probabilities, expected.probabilities)
@@ -133,18 +144,18 @@ def test_images_are_predicted_from_the_command_line(cells, photos, tmp_path):
     ],
 )
 @pytest.mark.slow
-def test_bad_images_are_one_line(cells, tmp_path, monkeypatch, arguments, complaint):
+def test_errors_about_images_are_one_line(cells, tmp_path, monkeypatch, arguments, complaint):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.png").write_text("no image")
     (tmp_path / "empty").mkdir()
-    told = sgpa("predict", cells / "kernel-mle-0", *arguments, "--out", "answers.csv")
-    assert complaint in told.complaint
+    outcome = sgpa("predict", cells / "kernel-mle-0", *arguments, "--out", "answers.csv")
+    assert complaint in outcome.complaint
     assert not (tmp_path / "answers.csv").exists()
 
 
 @pytest.mark.slow
-def test_folders_that_are_no_finished_run(cells, photos, tmp_path):
-    assert "name one: " in sgpa("predict", cells.parent, photos).complaint
+def test_folders_without_a_finished_run_are_refused(cells, photos, tmp_path):
+    assert "one of 9 cells" in sgpa("predict", cells.parent, photos).err
     assert "is not a folder" in sgpa("predict", tmp_path / "nowhere", photos).complaint
     assert "no run.json" in sgpa("predict", photos, photos).complaint
     lost = shutil.copytree(cells.parent, tmp_path / "lost")
@@ -152,8 +163,8 @@ def test_folders_that_are_no_finished_run(cells, photos, tmp_path):
     assert "does not exist" in sgpa("predict", lost / "cells" / "kernel-mle-0", photos).complaint
     (lost / "cells" / "kernel-sgpa-0" / "reader.json").write_text('{"kind": "smells"}')
     assert "does not describe a reader" in sgpa("predict", lost / "cells" / "kernel-sgpa-0", photos).complaint
-    told = sgpa("predict", cells / "kernel-sgpa-0", photos, "--out", tmp_path)
-    assert "is a folder; name a file" in told.complaint
+    outcome = sgpa("predict", cells / "kernel-sgpa-0", photos, "--out", tmp_path)
+    assert "is a folder; name a file" in outcome.complaint
 
 
 @pytest.mark.slow
@@ -169,29 +180,28 @@ def test_every_kind_of_recipe_reads_new_inputs(tmp_path, monkeypatch, name):
         "imdb": ["task.vocabulary=300", "task.max_tokens=32"],
         "cola": [f"task.language_model={tmp_path / 'language-model'}"],
     }
-    place = RunFolder.of(name, tmp_path / "runs", [*SMALL, *own.get(name, [])], data_dir=data)
-    place.claim()
-    row = plan(place.recipe, "mle")
-    train(place, row, 0, [0])
-    prepare(place, row, 0)
+    run_folder = RunFolder.of(name, tmp_path / "runs", [*SMALL, *own.get(name, [])], data_dir=data)
+    run_folder.claim()
+    row = plan(run_folder.recipe, "mle")
+    calibrate(run_folder, row, 0, train(run_folder, row, 0))
     shutil.rmtree(data)
     Image.new("RGB", (32, 32), (10, 200, 30)).save(tmp_path / "green.png")
     given = {"cifar10": [tmp_path / "green.png"], "zinc": ["--text", "CCO"]}
     if name == "zinc":
         pytest.importorskip("rdkit", reason="the extra `graph` (rdkit) is not installed")
-    said = given.get(name, ["--text", "a very good film"])
-    done = sgpa("predict", place.cell(row, 0), *said, "--json")
+    words = given.get(name, ["--text", "a very good film"])
+    done = sgpa("predict", run_folder.cell(row, 0), *words, "--json")
     assert done.code == 0, done.err
     (answer,) = json.loads(done.out)
     if name == "zinc":
         assert answer["deviation"] > 0
         assert answer["smiles"] == "CCO"
     else:
-        assert answer["label"] in open_trained(place.cell(row, 0)).classes
+        assert answer["label"] in open_trained(run_folder.cell(row, 0)).classes
     assert isinstance(answer["trust"], bool)
 
 
-def test_images_are_read_as_the_models_know_them(photos, tmp_path):
+def test_images_are_read_as_in_training(photos, tmp_path):
     grey = ImageReader(size=8, grey=True).read([photos / "0.png", photos / "1.png"])
     assert torch.allclose(grey.inputs, digits.load().test.inputs[:2], atol=1 / 255 + 1e-6)
     pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
@@ -205,7 +215,7 @@ def tokenizer():
     return train_tokenizer(["a good film", "a bad film"], vocabulary=270)
 
 
-def test_readers_come_back_as_they_were(tmp_path, tokenizer, photos):
+def test_readers_survive_saving(tmp_path, tokenizer, photos):
     ElmoModel(ElmoConfig(filters=((1, 4),), width=4, cell=8)).save(tmp_path / "language-model")
     words = {"words": ("good", "film"), "max_words": 3}
     kinds = [
@@ -266,7 +276,7 @@ def test_texts_come_from_lines_tables_and_the_command(tmp_path, tokenizer):
         ("a.pdf", "text", None, "expected .txt with one text a line"),
     ],
 )
-def test_bad_texts_are_named(tmp_path, tokenizer, name, content, column, complaint):
+def test_errors_name_bad_texts(tmp_path, tokenizer, name, content, column, complaint):
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     reader = TextReader(tokenizer=tokenizer)
     with pytest.raises(InputError, match=complaint):
@@ -286,14 +296,14 @@ def test_pipes_and_names_that_are_not_utf8_are_refused(tmp_path, tokenizer):
             reader.read([tmp_path / os.fsdecode(b"\xff.txt")])
 
 
-def test_bad_molecules_are_named_with_their_rows():
+def test_errors_name_bad_molecules_and_their_rows():
     pytest.importorskip("rdkit", reason="the extra `graph` (rdkit) is not installed")
     with pytest.raises(InputError, match=r"text, row 2: atom 'Br'.*text, row 3: invalid SMILES"):
         MoleculeReader(atoms=("C", "O")).read([], ["CO", "CBr", "x"])
 
 
 class Fixed:
-    """Predicts what it is told to."""
+    """Always predicts the same."""
 
     def __init__(self, prediction):
         self.prediction = prediction

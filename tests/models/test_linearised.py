@@ -299,7 +299,7 @@ def test_a_saved_predictor_predicts_without_drawing():
 @pytest.mark.slow
 def test_the_command_line_predicts_without_drawing(tmp_path):
     from sgpa.experiments.recipes import plan
-    from sgpa.experiments.runner import RunFolder, prepare, train
+    from sgpa.experiments.runner import RunFolder, calibrate, train_stage
 
     tiny = ["model.depth=1", "model.width=16", "model.heads=2", "sgpa.attention.num_global=2"]
     epochs = [f"{part}.epochs=1" for part in ("optim", "stage1", "stage2")]
@@ -312,8 +312,8 @@ def test_the_command_line_predicts_without_drawing(tmp_path):
     for name in ("sgpa", "mle"):
         row = plan(place.recipe, name)
         for step in range(len(row.stages)):
-            train(place, row, step, [0])
-        prepare(place, row, 0)
+            train_stage(place, row, step, 0)
+        calibrate(place, row, 0)
         cells[name] = place.cell(row, 0)
     given = (tmp_path / "grey.png", "--json")
     said = [sgpa("predict", cells["sgpa"], *given, "--samples", n) for n in ("0", "0", "20")]

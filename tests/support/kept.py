@@ -1,4 +1,4 @@
-"""Numbers that are kept in docs/results."""
+"""Numbers in docs/results."""
 
 import csv
 

@@ -1,4 +1,4 @@
-"""Where things are, in one place: a test file that moves must not lose its data and be skipped unnoticed."""
+"""Paths that tests use, in one place: a test that moves to another folder still finds its data."""
 
 import os
 from pathlib import Path
@@ -13,6 +13,6 @@ assert all(folder.is_dir() for folder in KEPT.values())
 
 
 def needs(pattern: str) -> pytest.MarkDecorator:
-    """Skip a test where real files are not there; where SGPA_DATA names their folder, let it fail."""
+    """Skip a test if real data are missing, unless SGPA_DATA names their folder; then the test fails."""
     absent = not NAMED and not any(DATA.glob(pattern))
     return pytest.mark.skipif(absent, reason=f"no {pattern} in {DATA} (set SGPA_DATA)")

@@ -1,4 +1,4 @@
-"""The command line as a person meets it: what it prints where, and its exit status."""
+"""The command line in this process: its exit status and what it prints."""
 
 import io
 import sys
@@ -17,7 +17,7 @@ class Outcome:
 
     @property
     def complaint(self) -> str:
-        """The one line of an error; nothing else may be said beside progress."""
+        """The one line of an error, which must be the last of standard error."""
         assert self.code == 2, self
         lines = [line for line in self.err.splitlines() if line.startswith("error: ")]
         assert len(lines) == 1, self.err

@@ -166,7 +166,7 @@ def grid(folder: Path):
     place = RunFolder.of("digits", folder, TINY)
     rows = plans(place.recipe, ("mle", "sgpa"))
     broken = plan_of(Failing(), replace(place.recipe.optim, epochs=3), "broken")
-    return benchmark(place, [broken, *rows], seeds=1, announce=lambda *_: None)
+    return benchmark(place, [broken, *rows], seeds=1)
 
 
 def break_down(*_):

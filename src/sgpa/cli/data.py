@@ -65,7 +65,7 @@ def prepare(
 
     terms = source(name).terms
     with ProgressBars() as bars:
-        folder = prepare_set(name, data_dir, own_copy=own_copy, progress=bars.announce)
+        folder = prepare_set(name, data_dir, own_copy=own_copy, progress=bars.on_progress)
     typer.echo(f"{name} is ready: {folder}\nTerms: {terms}")
 
 
@@ -104,11 +104,11 @@ def corrupt(name: Name, data_dir: DataDir = None) -> None:
     if name not in OOD_SETS:
         raise InputError(f"corrupt: {name!r} has no corrupted set; choose {' or '.join(OOD_SETS)}")
     with ProgressBars() as bars:
-        bars.announce(f"corrupt {name}", 0, 1, "reading the images")
+        bars.on_progress(f"corrupt {name}", 0, 1, "reading the images")
         images, _ = load_images(name, "test", data_dir)
 
         def show(kind: str, done: int, total: int) -> None:
-            bars.announce(f"corrupt {name}", done, total, kind)
+            bars.on_progress(f"corrupt {name}", done, total, kind)
 
         folder = on_disk.write(name, images, data_dir, on_progress=show)
     typer.echo(f"{name}, corrupted: {folder}")
@@ -188,9 +188,9 @@ def _train_language_model(
     files = [*find("imdb", "train", data_dir), *find("imdb", "test", data_dir)]
     with ProgressBars() as bars:
         work, last = "language model", {"perplexity": ""}
-        bars.announce(work, 0, 1000, "reading the texts")
+        bars.on_progress(work, 0, 1000, "reading the texts")
         texts = [text for file in files for text in read_unlabelled(file)]
-        bars.announce(work, 0, 1000, f"collecting the words of {len(texts):,} texts")
+        bars.on_progress(work, 0, 1000, f"collecting the words of {len(texts):,} texts")
 
         def show(line: LanguageProgress) -> None:
             timed = line.seconds / (60 * minutes) if minutes else 0.0
@@ -198,7 +198,7 @@ def _train_language_model(
             if line.perplexity is not None:
                 last["perplexity"] = f"  held-out perplexity {line.perplexity:.1f}"
             note = f"step {line.step:,}/{line.steps:,}  loss {line.loss:.3f}{last['perplexity']}"
-            bars.announce(work, int(1000 * share), 1000, note)  # 1000 only at the end
+            bars.on_progress(work, int(1000 * share), 1000, note)  # 1000 only at the end
 
         model = train_language_model(texts, recipe=recipe, directory=folder, device=device, report=show)
     model.save(folder)

@@ -1,17 +1,20 @@
-"""What several commands share: options, and how outcomes are shown."""
+"""What several commands share: options, and how results and errors are shown."""
 
 import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from sgpa.cli.progress import console
-from sgpa.core.errors import CheckpointError, InputError
+from sgpa.core.errors import InputError
+
+if TYPE_CHECKING:
+    from sgpa.experiments.runner import Cell
 
 DataDir = Annotated[
     Path | None,
@@ -31,16 +34,39 @@ Settings = Annotated[
         show_default=False,
     ),
 ]
+Run = Annotated[
+    Path,
+    typer.Argument(
+        help="A run folder such as runs/photos, or a cell of it such as runs/cifar10/cells/kernel-sgpa-0.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def command_line() -> str:
-    """What was typed."""
+    """The command as it was typed."""
     return " ".join(["sgpa", *sys.argv[1:]])
 
 
+def words(listed: str) -> tuple[str, ...]:
+    """Words separated by commas, each once."""
+    return tuple(dict.fromkeys(word.strip() for word in listed.split(",") if word.strip()))
+
+
+def chosen_cell(run: Path) -> "Cell":
+    """The cell that a folder means; of several the first of the recipe's methods, which is printed."""
+    from sgpa.experiments.runner import finished_cells
+
+    cell, *others = finished_cells(run)
+    if others:
+        text = f"Using {cell.folder}, one of {len(others) + 1} cells; name another folder to use it"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    return cell
+
+
 def show_json(data: Any) -> None:
-    """Plain data on standard output, and nothing else there."""
+    """Print plain data on standard output."""
     typer.echo(json.dumps(data, indent=1))
 
 
@@ -48,21 +74,21 @@ def show_tables(results: Mapping[str, Any]) -> None:
     """The main table of every task."""
     from sgpa.report import aggregate, headline, tasks, to_rich
 
-    found = tasks(results["records"])
-    for dataset, augmentation in found:
-        title = results.get("title") if len(found) == 1 else f"{dataset} {augmentation}".strip()
+    pairs = tasks(results["records"])
+    for dataset, augmentation in pairs:
+        title = results.get("title") if len(pairs) == 1 else f"{dataset} {augmentation}".strip()
         Console().print(to_rich(headline(aggregate(results["records"], (dataset, augmentation))), title))
 
 
 def show_error(error: object) -> None:
-    """One line that says what is wrong."""
+    """Print an error as one line."""
     console.print("[bold red]error:[/]", end=" ")
     console.print(" ".join(str(error).split()), markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def rename_arguments_in_errors(options: Mapping[str, str]) -> Iterator[None]:
-    """Errors inside the block name the options of the command line, not the arguments of functions."""
+    """Make errors inside the block name options of the command line instead of arguments of functions."""
     try:
         yield
     except InputError as error:
@@ -70,9 +96,3 @@ def rename_arguments_in_errors(options: Mapping[str, str]) -> Iterator[None]:
         for argument, option in options.items():
             text = text.replace(argument, option)
         raise InputError(text) from None
-
-
-def refuse_own(out: Path) -> None:
-    """Raise where a folder holds a run of one's own data: a recipe would write over its results."""
-    if (out / "run.json").exists() and not (out / "recipe.json").exists():
-        raise CheckpointError(f"{out} holds a run of another kind; choose another folder")

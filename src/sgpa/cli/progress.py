@@ -1,4 +1,4 @@
-"""Progress bars for work that takes a while; plain lines where nobody watches."""
+"""Progress bars on a terminal; plain lines elsewhere."""
 
 import os
 import time
@@ -7,13 +7,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 console = Console(stderr=True)
-LINE_SECONDS = 30.0  # between two lines about the same work, where output goes to a file
+LINE_SECONDS = 30.0  # between two lines about the same work, if the output is not a terminal
 
 
 class ProgressBars:
-    """One line per piece of work: bar, share, time spent, time left and a note.
+    """One bar per piece of work: share, time spent, time left and a note.
 
-    Where the output is no terminal, each piece of work gets a plain line now and then instead.
+    If the output is not a terminal, each piece of work gets a plain line every half minute instead.
     """
 
     def __init__(self) -> None:
@@ -25,13 +25,13 @@ class ProgressBars:
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}", markup=False),
         )
-        self.silent = os.environ.get("RANK", "0") != "0"  # torchrun's: the first of several processes tells
+        self.silent = os.environ.get("RANK", "0") != "0"  # set by torchrun: only the first process prints
         self.bar = Progress(*columns, console=console, disable=self.silent or not console.is_terminal)
         self.tasks: dict[str, TaskID] = {}
-        self.told: dict[str, tuple[float, int, bool]] = {}  # last line: when, which, whether the end
+        self.lines: dict[str, tuple[float, int, bool]] = {}  # of the last line: time, number, whether the end
 
-    def announce(self, work: str, done: int, total: int, note: str = "") -> None:
-        """Show that `work` has come to `done` of `total`; a total of 0 is one that is not known."""
+    def on_progress(self, work: str, done: int, total: int, note: str = "") -> None:
+        """Show that `done` of `total` is done; a total of 0 is unknown."""
         if self.silent:
             return
         if not console.is_terminal:
@@ -42,20 +42,15 @@ class ProgressBars:
         self.bar.update(self.tasks[work], completed=done, total=total or None, note=note)
 
     def _line(self, work: str, done: int, total: int, note: str) -> None:
-        """The first words, the first numbers, the end, and something every half minute."""
+        """Print the first two lines, the last one, and one every half minute between them."""
         now = time.monotonic()
-        last, lines, ended = self.told.get(work, (-LINE_SECONDS, 0, False))
+        last, number, ended = self.lines.get(work, (-LINE_SECONDS, 0, False))
         ends = 0 < total <= done
-        if now - last < LINE_SECONDS and not (lines < 2 and done) and (ended or not ends):
+        if now - last < LINE_SECONDS and not (number < 2 and done) and (ended or not ends):
             return
-        self.told[work] = (now, lines + 1, ends)
+        self.lines[work] = (now, number + 1, ends)
         share = f"{100 * done / total:3.0f} %" if total else f"{done:,}"
         console.print(f"{work:<18} {share}  {note}".rstrip(), markup=False, highlight=False, soft_wrap=True)
-
-    def say(self, text: str) -> None:
-        """A line above the bars."""
-        if not self.silent:
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def __enter__(self) -> "ProgressBars":
         self.bar.start()
@@ -64,4 +59,4 @@ class ProgressBars:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.bar.stop()
         if kind is KeyboardInterrupt and not self.silent:
-            console.print("stopped; run the same command again to go on")
+            console.print("stopped; re-run the same command to resume")

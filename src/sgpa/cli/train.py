@@ -1,8 +1,8 @@
-"""`sgpa train`: one method of a recipe, or a model for one's own images, texts or molecules."""
+"""`sgpa train`: one method of a recipe, or of a user's images, texts or molecules."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -12,27 +12,19 @@ from sgpa.cli.options import (
     Device,
     Settings,
     command_line,
-    refuse_own,
     rename_arguments_in_errors,
     show_tables,
 )
 from sgpa.cli.progress import ProgressBars, console
-from sgpa.core.errors import ConfigError, SgpaError, nearest
+from sgpa.core.errors import ConfigError, nearest
+from sgpa.core.names import RECIPE_NAMES, method_id
 
-RECIPE_NAMES = (  # those of sgpa.experiments.recipes, without waiting for its imports
-    "cifar10",
-    "cifar10-augmented",
-    "cifar100",
-    "cifar100-augmented",
-    "imdb",
-    "cola",
-    "zinc",
-    "digits",
-)
+if TYPE_CHECKING:
+    from sgpa.experiments.recipes import Recipe
 
 
 class TrainGroup(TyperGroup):
-    """Its commands are recipes too, so an unknown one is met with the names that are near."""
+    """The commands below `sgpa train`; an unknown one gets similar names."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is named first."""
@@ -49,11 +41,12 @@ train_app = typer.Typer(
     epilog="Example: sgpa train images photos/",
 )
 
-Out = Annotated[Path | None, typer.Option(help="Where to put model and report; runs/<name> by default.")]
-Epochs = Annotated[int, typer.Option(min=2, help="Passes over the training rows, warm start included.")]
+Out = Annotated[Path | None, typer.Option(help="Run folder; runs/<name> by default.")]
+Method = Annotated[str, typer.Option(help="`sgpa methods` lists them.")]
+Epochs = Annotated[int, typer.Option(min=2, help="Passes over the training rows, both stages together.")]
 Lr = Annotated[float, typer.Option(help="Initial learning rate.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Rows per step.")]
-Seed = Annotated[int, typer.Option(help="Everything random follows from it.")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 Compare = Annotated[bool, typer.Option("--compare", help="Also train a point model (MLE) to compare with.")]
 
 
@@ -62,17 +55,28 @@ def images(
     directory: Annotated[Path, typer.Argument(help="One sub-folder of images per class.")],
     out: Out = None,
     size: Annotated[int, typer.Option(min=4, help="Images are cropped to squares of so many pixels.")] = 32,
+    method: Method = "sgpa",
+    compare: Compare = False,
     epochs: Epochs = 100,
     batch_size: BatchSize = 100,
     lr: Lr = 5e-4,
     seed: Seed = 0,
+    settings: Settings = None,
     device: Device = "cpu",
-    compare: Compare = False,
 ) -> None:
-    """Learn to tell the classes of a folder of images."""
-    from sgpa.experiments import user_data
+    """Train a classifier of images, test it and write a report. Re-run the same command to resume."""
+    from sgpa.experiments.recipes import user_data
 
-    _run(lambda: user_data.images(directory, size, seed), out, epochs, batch_size, lr, seed, device, compare)
+    recipe = user_data.images(
+        directory,
+        size=size,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        seed=seed,
+        methods=_methods(method, compare),
+    )
+    _train_user_data(recipe, "images", out, seed, settings or [], device)
 
 
 @train_app.command(epilog="Example: sgpa train text reviews.csv --label stars")
@@ -82,19 +86,31 @@ def text(
     column: Annotated[str | None, typer.Option(help="The column of texts; guessed by default.")] = None,
     label: Annotated[str | None, typer.Option(help="The column of labels; guessed by default.")] = None,
     vocabulary: Annotated[int, typer.Option(min=300, help="Size of the tokenizer's vocabulary.")] = 8000,
+    method: Method = "sgpa",
+    compare: Compare = False,
     epochs: Epochs = 20,
     batch_size: BatchSize = 32,
     lr: Lr = 1e-3,
     seed: Seed = 0,
+    settings: Settings = None,
     device: Device = "cpu",
-    compare: Compare = False,
 ) -> None:
-    """Learn to label texts."""
-    from sgpa.experiments import user_data
+    """Train a classifier of texts, test it and write a report. Re-run the same command to resume."""
+    from sgpa.experiments.recipes import user_data
 
+    recipe = user_data.texts(
+        file,
+        text_column=column,
+        label_column=label,
+        vocabulary=vocabulary,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        seed=seed,
+        methods=_methods(method, compare),
+    )
     with rename_arguments_in_errors({"text_column": "--column", "label_column": "--label"}):
-        make = lambda: user_data.text(file, column, label, vocabulary, seed)  # noqa: E731
-        _run(make, out, epochs, batch_size, lr, seed, device, compare)
+        _train_user_data(recipe, "texts", out, seed, settings or [], device)
 
 
 @train_app.command(epilog="Example: sgpa train molecules solubility.csv --target logS")
@@ -103,50 +119,62 @@ def molecules(
     out: Out = None,
     smiles: Annotated[str | None, typer.Option(help="The column of SMILES; guessed by default.")] = None,
     target: Annotated[str | None, typer.Option(help="The column of numbers; guessed by default.")] = None,
+    method: Method = "sgpa",
+    compare: Compare = False,
     epochs: Epochs = 100,
     batch_size: BatchSize = 64,
     lr: Lr = 4e-4,
     seed: Seed = 0,
+    settings: Settings = None,
     device: Device = "cpu",
-    compare: Compare = False,
 ) -> None:
-    """Learn to predict a number for molecules (needs the extra `graph`)."""
-    from sgpa.experiments import user_data
+    """Train a regression of molecules, test it and write a report (needs the extra `graph`)."""
+    from sgpa.experiments.recipes import user_data
 
+    recipe = user_data.molecules(
+        file,
+        smiles_column=smiles,
+        target_column=target,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        seed=seed,
+        methods=_methods(method, compare),
+    )
     with rename_arguments_in_errors({"smiles_column": "--smiles", "target_column": "--target"}):
-        make = lambda: user_data.molecules(file, smiles, target, seed)  # noqa: E731
-        _run(make, out, epochs, batch_size, lr, seed, device, compare)
+        _train_user_data(recipe, "molecules", out, seed, settings or [], device)
 
 
-def _run(
-    make: Callable[[], Any],
-    out: Path | None,
-    epochs: int,
-    batch_size: int,
-    lr: float,
-    seed: int,
-    device: str,
-    compare: bool,
+def _methods(method: str, compare: bool) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((method_id(method), *(("mle",) if compare else ()))))
+
+
+def _train_user_data(
+    recipe: "Recipe", kind: str, out: Path | None, seed: int, settings: list[str], device: str
 ) -> None:
-    from sgpa.experiments import user_data
+    """Train and test the recipe's methods, and write results and report of all cells in the folder."""
+    from sgpa.core.devices import check_device
+    from sgpa.experiments.recipes import plans
+    from sgpa.experiments.runner import RunFolder, collect, finished_cells, run_cells, write_results
     from sgpa.report import write_report
-    from sgpa.training.fit import Fit
-    from sgpa.training.logs import in_words
+    from sgpa.training import process_group
 
+    check_device(device)
+    out = out or Path("runs") / recipe.name
+    run_folder = RunFolder.of(recipe, out, settings, device=device)
+    run_folder.check()
     with console.status("reading the data"):
-        task = make()
-    out = out or Path("runs") / task.name
+        splits = run_folder.task(seed).splits
     with ProgressBars() as bars:
-
-        def tell(line: dict[str, Any]) -> None:
-            bars.announce(line["run"], line["epoch"], line["epochs"], in_words(line, line["epochs"]))
-
-        how = Fit(epochs=epochs, batch_size=batch_size, lr=lr, seed=seed, device=device, report=tell)
-        results = user_data.train(task, out, how, compare=compare, command=command_line())
-    page = write_report(results, out)
+        run_cells(run_folder, plans(run_folder.recipe), seed, bars.on_progress)
+    if not process_group.leader():
+        return
+    cells = [cell.folder for cell in finished_cells(out)]
+    title = f"{recipe.name}: {len(splits.train) + len(splits.validation)} {kind}"
+    results = collect(cells, run_folder.recipe, command=command_line(), title=title)
+    page = write_report(write_results(out, results), out)
     show_tables(results)
-    typer.echo(f"Report: {page}\nModel: {user_data.model_dir(out)}  (sgpa.load reads it)")
-    typer.echo(f"Next: sgpa predict {out} FILES")
+    typer.echo(f"Report: {page}\nRun: {out}\nNext: sgpa predict {out} FILES")
 
 
 def train_recipe(
@@ -159,52 +187,28 @@ def train_recipe(
     device: str,
     data_dir: Path | None,
 ) -> None:
-    """All trainings of one cell and its calibration; what is done already is not done again.
-
-    Processes that torchrun started share every training; the first of them does the rest.
-    """
+    """Train and calibrate one method of a recipe with one seed."""
     from sgpa.core.devices import check_device
     from sgpa.experiments.recipes import plan
-    from sgpa.experiments.runner import RunFolder, prepare, train
+    from sgpa.experiments.runner import RunFolder, run_cells
     from sgpa.training import process_group
 
     check_device(device)
-    place = RunFolder.of(name, out, settings, data_dir=data_dir, device=device)
-    row = plan(place.recipe, method, attention)
-    refuse_own(out)
-    process_group.begin(device)
-    is_new = process_group.from_leader(lambda: not (out / "recipe.json").exists())
-    process_group.from_leader(place.claim)
-    members = row.members(seed)
+    run_folder = RunFolder.of(name, out, settings, data_dir=data_dir, device=device)
+    row = plan(run_folder.recipe, method_id(method), attention)
     with ProgressBars() as bars:
-
-        def calibrate() -> None:
-            bars.announce("calibrate", 0, 1)
-            prepare(place, row, seed)
-            bars.announce("calibrate", 1, 1)
-
-        try:
-            for member in members:
-                for step in range(len(row.stages)):
-                    train(place, row, step, (member,), bars.announce)
-        except SgpaError:
-            if is_new and not (out / "trainings").exists():
-                (out / "recipe.json").unlink(
-                    missing_ok=True
-                )  # nothing was made that settings could differ from
-            raise
-        process_group.from_leader(calibrate)
+        run_cells(run_folder, [row], seed, bars.on_progress, evaluate=False)
     if process_group.leader():
-        cell = place.cell(row, seed)
+        cell = run_folder.cell(row, seed)
         typer.echo(f"Run: {cell}\nNext: sgpa evaluate {cell}")
 
 
 def _command(name: str) -> Callable[..., None]:
     def command(
-        method: Annotated[str, typer.Option(help="`sgpa methods` lists them.")] = "sgpa",
-        seed: Annotated[int, typer.Option(min=0, help="Everything random follows from it.")] = 0,
+        method: Method = "sgpa",
+        seed: Seed = 0,
         attention: Annotated[str, typer.Option(help="kernel or sdp (dot product).")] = "kernel",
-        out: Annotated[Path, typer.Option(help="The folder of this recipe's runs.")] = Path("runs") / name,
+        out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs") / name,
         settings: Settings = None,
         device: Device = "cpu",
         data_dir: DataDir = None,
@@ -213,7 +217,7 @@ def _command(name: str) -> Callable[..., None]:
 
     command.__doc__ = f"""Train one method of the recipe {name} with one seed, and calibrate it.
 
-    A training that was stopped goes on where it was; trainings that methods share are done once.
+    Re-run the same command to resume. Trainings that methods share are run once.
     """
     return command
 

@@ -1,14 +1,14 @@
-"""Configs as plain data: written to JSON, read back, changed field by field (`optim.epochs=20`), compared.
+"""Frozen configs as plain data: written to JSON, read back, changed by `field=value`, compared.
 
-Names of classes and fields are a file format. `RENAMED_KINDS`, `RENAMED_FIELDS` and `REMOVED_FIELDS`
-translate what older versions wrote; nothing else knows of old names.
+The names of classes and fields are a file format. `RENAMED_KINDS`, `RENAMED_FIELDS` and `REMOVED_FIELDS`
+translate what older versions wrote; old names appear nowhere else.
 """
 
 import json
 import types
 import typing
-from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, fields, is_dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import Field, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from sgpa.core.errors import CheckpointError, ConfigError, nearest
@@ -46,7 +46,7 @@ REMOVED_FIELDS: dict[str, dict[str, Any]] = {  # kind: fields that are gone, wit
 
 
 def modernised(saved: Any) -> Any:
-    """Plain data of a config, as read from a file, with the names of today.
+    """Plain data of a config, as read from a file, with old names translated.
 
     >>> modernised({"kind": "Sgpa", "quiet": 0.3})
     {'kind': 'Sgpa', 'initial_variance_scale': 0.3}
@@ -68,18 +68,26 @@ def modernised(saved: Any) -> Any:
     return ({} if kind is None else {"kind": kind}) | parts
 
 
-def modern_path(path: str, config: Any) -> str:
-    """A `field.field` path with the names of today, for settings that an older version wrote down."""
-    names = []
-    for name in path.split("."):
-        kind = type(config).__name__
-        names.append(RENAMED_FIELDS.get(kind, {}).get(name, name))
-        config = getattr(config, names[-1], None)
-    return ".".join(names)
+DERIVED = "derived"  # key of a field's metadata
+
+
+def derived(reasons: Mapping[str, str]) -> dict[str, Any]:
+    """Metadata of a config's field: which paths below it are set by something else, and what to set instead.
+
+    The empty path is the field itself. `override` refuses these paths and `leaves` leaves them out.
+    """
+    return {DERIVED: dict(reasons)}
 
 
 def override(config: Config, settings: Sequence[str]) -> Config:
     """The config with every `path=value` applied, in order.
+
+    Args:
+        config: A frozen dataclass, possibly nested.
+        settings: Texts such as "optim.epochs=20".
+
+    Returns:
+        A changed copy; every dataclass on the way checks itself again.
 
     >>> from sgpa.training.optim import OptimConfig
     >>> override(OptimConfig(), ["epochs=20", "clip=1.0"]).epochs
@@ -89,35 +97,50 @@ def override(config: Config, settings: Sequence[str]) -> Config:
         path, equals, text = setting.partition("=")
         if not equals or not path.strip():
             raise ConfigError(f"{setting!r} is not of the form field=value, for example optim.epochs=20")
-        config = _set(config, path.strip().split("."), text.strip(), path.strip())
+        config = _set(config, path.strip().split("."), text.strip(), path.strip(), {})
     return config
 
 
-def leaves(config: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every field that can be changed, with its value."""
+def leaves(config: Any, path: str = "", hidden: Mapping[str, str] | None = None) -> Iterator[tuple[str, Any]]:
+    """Every field that `override` can set, as a path, with its value."""
     for f in fields(config):
+        below = _below(f, hidden or {})
+        if "" in below:
+            continue
         here, value = f"{path}.{f.name}" if path else f.name, getattr(config, f.name)
         if is_dataclass(value):
-            yield from leaves(value, here)
+            yield from leaves(value, here, below)
         else:
             yield here, value
 
 
-def _set(config: Any, path: list[str], text: str, whole: str) -> Any:
+def _below(f: Field[Any], hidden: Mapping[str, str]) -> dict[str, str]:
+    """The derived paths of a field, relative to it: its own, and those that a config around it names."""
+    inner = {
+        path.removeprefix(f"{f.name}."): why for path, why in hidden.items() if path.startswith(f"{f.name}.")
+    }
+    itself = {"": hidden[f.name]} if f.name in hidden else {} if f.init else {"": "it is computed"}
+    return {**f.metadata.get(DERIVED, {}), **inner, **itself}
+
+
+def _set(config: Any, path: list[str], text: str, whole: str, hidden: Mapping[str, str]) -> Any:
     name, *rest = path
-    known = [f.name for f in fields(config)] if is_dataclass(config) else []
+    known = {f.name: f for f in fields(config)} if is_dataclass(config) else {}
     if name in (renamed := RENAMED_FIELDS.get(type(config).__name__, {})):
         raise ConfigError(f"{whole}: {name} is called {renamed[name]} now")
     if name not in known:
         owner = whole.rsplit("." + name, 1)[0] if "." in whole else "the recipe"
         hint = nearest(name, known) or "; it has no fields"
-        raise ConfigError(f"no field {whole}: {owner} does not know {name}{hint}")
+        raise ConfigError(f"no field {whole}: {owner} has no {name}{hint}")
+    below, value = _below(known[name], hidden), getattr(config, name)
+    if "" in below:
+        raise ConfigError(f"{whole} cannot be set: {below['']}")
     if rest:
-        return replace(config, **{name: _set(getattr(config, name), rest, text, whole)})
-    wanted = typing.get_type_hints(type(config))[name]
-    if is_dataclass(getattr(config, name)):
-        inner = ", ".join(f"{whole}.{f.name}" for f in fields(getattr(config, name)))
+        return replace(config, **{name: _set(value, rest, text, whole, below)})
+    if is_dataclass(value):
+        inner = ", ".join(f"{whole}.{f.name}" for f in fields(value) if "" not in _below(f, below))
         raise ConfigError(f"{whole} is a group of fields; set one of them: {inner}")
+    wanted = typing.get_type_hints(type(config))[name]
     return replace(config, **{name: _value(text, wanted, whole)})
 
 
@@ -128,8 +151,8 @@ def _value(text: str, wanted: Any, path: str) -> Any:
     except json.JSONDecodeError:
         value = None if text.lower() == "none" else text
     for candidate in (value, text):
-        if (found := _as(candidate, wanted)) is not _NO:
-            return found
+        if (converted := _as(candidate, wanted)) is not _NO:
+            return converted
     raise ConfigError(f"{path}={text}: expected {_words(wanted)}")
 
 
@@ -137,7 +160,7 @@ _NO = object()
 
 
 def _as(value: Any, wanted: Any) -> Any:  # noqa: PLR0911
-    """The value if the type allows it, else `_NO`; a whole number will do where any number does."""
+    """The value converted to the type, or `_NO`; integers are accepted for floats."""
     origin = typing.get_origin(wanted)
     if origin in (typing.Union, types.UnionType):
         return next((v for kind in typing.get_args(wanted) if (v := _as(value, kind)) is not _NO), _NO)
@@ -146,8 +169,8 @@ def _as(value: Any, wanted: Any) -> Any:  # noqa: PLR0911
     if origin is tuple:
         kind = typing.get_args(wanted)[0]
         items = value if isinstance(value, list) else str(value).split(",")
-        found = [_as(_number(item), kind) for item in items]
-        return _NO if _NO in found else tuple(found)
+        converted = [_as(_number(item), kind) for item in items]
+        return _NO if _NO in converted else tuple(converted)
     if wanted is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if wanted is types.NoneType or wanted is None:
@@ -158,7 +181,7 @@ def _as(value: Any, wanted: Any) -> Any:  # noqa: PLR0911
 
 
 def _number(item: Any) -> Any:
-    """An item of a list as the number it spells, if it does."""
+    """The number that a text spells, or the text itself."""
     try:
         return json.loads(item) if isinstance(item, str) else item
     except json.JSONDecodeError:
@@ -177,31 +200,47 @@ def _words(wanted: Any) -> str:
     return "none" if wanted is types.NoneType else names.get(wanted, str(wanted))
 
 
-def plain(value: Any) -> Any:
-    """A config as plain data; every object says what kind it is."""
-    if is_dataclass(value):
-        parts = {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-        return {"kind": type(value).__name__, **parts}
-    return [plain(item) for item in value] if isinstance(value, tuple | list) else value
+def to_plain(config: Any, names: Mapping[type, str] | None = None) -> Any:
+    """A config as plain data for JSON. Every dataclass becomes a mapping with its `kind`.
+
+    `names` gives the kinds of classes; without it a kind is the name of the class.
+    """
+    if is_dataclass(config) and not isinstance(config, type):
+        kind = type(config).__name__ if names is None else names[type(config)]
+        return {"kind": kind, **{f.name: to_plain(getattr(config, f.name), names) for f in fields(config)}}
+    return [to_plain(item, names) for item in config] if isinstance(config, tuple | list) else config
 
 
-def completed(saved: Any, config: Any) -> Any:
-    """A saved config with the fields that came later at their defaults: what is done without a choice."""
-    if not isinstance(saved, dict) or not is_dataclass(config):
-        return saved
-    known = {name: completed(value, getattr(config, name, None)) for name, value in saved.items()}
-    later = [f for f in fields(config) if f.name not in saved and f.default is not MISSING]
-    return known | {f.name: plain(f.default) for f in later}
+def from_plain(data: Any, kinds: Mapping[str, type], source: str = "config") -> Any:
+    """The config that `to_plain` wrote, checked again.
+
+    Old names are translated, and fields that are missing take their defaults.
+
+    Args:
+        data: Plain data, as read from JSON.
+        kinds: The classes that may occur, by kind.
+        source: Where the data come from, for errors.
+    """
+    return _from_plain(modernised(data), kinds, source)
 
 
-def restored(saved: Any, config: Any) -> Any:
-    """The config that was saved, whatever the recipe of its name has come to be since."""
-    if not isinstance(saved, dict):
-        return tuple(saved) if isinstance(saved, list) else saved
-    if not is_dataclass(config) or isinstance(config, type) or saved.get("kind") != type(config).__name__:
-        raise CheckpointError(f"recipe.json speaks of a {saved.get('kind')}, which has no place there now")
-    parts = {f.name: getattr(config, f.name) for f in fields(config)}
-    return type(config)(**{name: restored(saved.get(name, part), part) for name, part in parts.items()})
+def _from_plain(data: Any, kinds: Mapping[str, type], source: str) -> Any:
+    if isinstance(data, list | tuple):
+        return tuple(_from_plain(item, kinds, source) for item in data)
+    if not isinstance(data, Mapping):
+        return data
+    name = data.get("kind")
+    kind: Any = kinds.get(str(name))
+    if kind is None:
+        raise ConfigError(f"{source}: unknown config type {name!r}{nearest(str(name), kinds)}")
+    known = {f.name: f.init for f in fields(kind)}
+    if unknown := sorted(set(data) - set(known) - {"kind"}):
+        raise ConfigError(f"{source}: {name} has unknown fields {', '.join(unknown)}")
+    given = {key: _from_plain(value, kinds, source) for key, value in data.items() if known.get(key)}
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise ConfigError(f"{source}: {name}: {error}") from error
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -1,4 +1,4 @@
-"""The main job: methods compared on embedded digits, from nothing to a results file."""
+"""The demo: methods compared on embedded digits."""
 
 import os
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ from pathlib import Path
 from sgpa.data.images import digits
 from sgpa.experiments.recipes import DIGITS, plans
 from sgpa.experiments.runner import Outcome, RunFolder, benchmark
-from sgpa.experiments.runner.jobs import Announce
+from sgpa.experiments.runner.jobs import OnProgress
 
-METHODS = ("sgpa", "mle")  # the longer one first, so that workers finish together
+METHODS = ("sgpa", "mle")  # the longest training first
 
 
 def run(
     directory: Path,
-    announce: Announce,
+    on_progress: OnProgress,
     *,
     methods: Sequence[str] = METHODS,
     seeds: int = DIGITS.seeds,
@@ -22,24 +22,24 @@ def run(
     workers: int | None = None,
     command: str = "sgpa demo",
 ) -> Outcome:
-    """Train and test methods for every seed; `scale` multiplies all numbers of epochs, for a quick look.
+    """Train and test methods for every seed; `scale` multiplies all numbers of epochs.
 
-    What is finished in `directory` is taken from there, what was stopped goes on.
+    What is finished in `directory` is not run again; what was stopped is resumed.
     """
     short = DIGITS.scaled(scale)
     settings = [
         f"{name}.epochs={getattr(short, name).epochs}"
-        for name in ("optim", "warm", "after")
+        for name in ("optim", "stage1", "stage2")
         if getattr(short, name) != getattr(DIGITS, name)
     ]
-    place = RunFolder.of("digits", directory, [*settings, f"ensembles={min(seeds, DIGITS.ensembles)}"])
+    run_folder = RunFolder.of("digits", directory, [*settings, f"ensembles={min(seeds, DIGITS.ensembles)}"])
     splits = digits.load()
     return benchmark(
-        place,
-        plans(place.recipe, tuple(methods)),
+        run_folder,
+        plans(run_folder.recipe, tuple(methods)),
         seeds=seeds,
         workers=workers or os.cpu_count() or 1,
-        announce=announce,
+        on_progress=on_progress,
         command=command,
         title="Handwritten digits: does the model know when it does not know?",
         summary=(

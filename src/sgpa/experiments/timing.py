@@ -1,7 +1,7 @@
-"""What uncertainty costs on this machine: a training step and a prediction, methods side by side.
+"""The cost of a training step and of a prediction on this machine, methods side by side.
 
-Steps are made the way the trainer makes them, predictions the way the method does. All contenders run in
-turn, several times over, in one process, so that what else the machine does falls on all of them alike.
+Steps are those of the trainer, predictions those of the method. All contenders run in turn, several times,
+in one process, so that other work of the machine affects all of them alike.
 """
 
 import statistics
@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
-from rich.table import Table
 
 from sgpa.core.errors import ConfigError, check_fields, nearest
 from sgpa.core.inputs import Batch, Inputs
@@ -34,13 +33,12 @@ CONTENDERS = {
     SGPA: ("sgpa", "kernel"),
 }
 BATCH, PREDICTED, ROWS = 100, 20, 45_000  # rows of a step, of a prediction, and of the data set
-RATIO = {"ratio": BASE}
 Job = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Jobs:
-    """What is timed of a contender: one training step, and one prediction."""
+    """What is timed of a contender: a training step and a prediction."""
 
     step: Job
     predict: Job
@@ -55,7 +53,7 @@ class Cost:
     predict: float
 
 
-Contender = Callable[[], AbstractContextManager[Jobs]]  # made ready when it is entered
+Contender = Callable[[], AbstractContextManager[Jobs]]  # set up when it is entered
 
 
 def measure(
@@ -64,7 +62,7 @@ def measure(
     """Median seconds of every contender, with the model and the settings of a recipe, and of `others`."""
     if model not in MODELS:
         raise ConfigError(f"unknown model {model!r}{nearest(model, MODELS)}")
-    check_fields("bench", [("repeats", repeats, repeats >= 1, "1 or more")])
+    check_fields("time", [("repeats", repeats, repeats >= 1, "1 or more")])
     makers = contenders(find(model), BATCH, PREDICTED) | dict(others or {})
     with ExitStack() as stack:
         jobs = {name: stack.enter_context(make()) for name, make in makers.items()}
@@ -99,7 +97,7 @@ def recipe_step(recipe: Recipe, name: str, rows: int, device: str = "cpu") -> It
 
 
 def recipe_prediction(recipe: Recipe, name: str, rows: int, device: str = "cpu") -> Job:
-    """A prediction of a contender that was never trained."""
+    """A prediction of a contender with initial weights."""
     planned = plan(recipe, *CONTENDERS[name])
     training = planned.stages[-1]
     method = training.method
@@ -112,7 +110,7 @@ def recipe_prediction(recipe: Recipe, name: str, rows: int, device: str = "cpu")
 
 @contextmanager
 def training_step(method: Method, model: Transformer, optim: OptimConfig, batch: Batch) -> Iterator[Job]:
-    """One step on the batch, made the way the trainer chooses for this model on its device."""
+    """One step on the batch, of the kind that the trainer chooses for this model and device."""
     method.initialise(model.train(), batch)
     optimiser = adam(optim, model, dict(model.named_parameters()))
     state = RunState("bench", model, optimiser, random_state())
@@ -126,11 +124,11 @@ def training_step(method: Method, model: Transformer, optim: OptimConfig, batch:
 def prediction(method: Method, model: Transformer, inputs: Inputs) -> Job:
     """One prediction: ten samples where the method samples; on a GPU by a service set up before."""
     data = Dataset(inputs, torch.zeros(len(inputs), dtype=torch.long, device=model.device))
-    found = method.predictor(model, method.calibrate(model, Calibration(data, data)))
-    if model.device.type == "cuda" and isinstance(found, Transformer | DropoutPredictor):
-        served = serve(found, len(inputs))
+    predictor = method.predictor(model, method.calibrate(model, Calibration(data, data)))
+    if model.device.type == "cuda" and isinstance(predictor, Transformer | DropoutPredictor):
+        served = serve(predictor, len(inputs))
         return lambda: served.predict(inputs)
-    return lambda: found.predict(inputs)
+    return lambda: predictor.predict(inputs)
 
 
 def random_images(config: ModelConfig, rows: int) -> Batch:
@@ -142,7 +140,7 @@ def random_images(config: ModelConfig, rows: int) -> Batch:
 
 
 def medians(jobs: Mapping[str, Job], repeats: int) -> dict[str, float]:
-    """Median seconds of every job, the jobs taking turns; the first turn does not count."""
+    """Median seconds of every job; jobs take turns, and the first turn does not count."""
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for turn in range(repeats + 1):
         for name, job in jobs.items():
@@ -151,17 +149,3 @@ def medians(jobs: Mapping[str, Job], repeats: int) -> dict[str, float]:
             if turn:
                 times[name].append(time.perf_counter() - started)
     return {name: statistics.median(values) for name, values in times.items()}
-
-
-def as_table(costs: list[Cost], model: str, bases: Mapping[str, str] = RATIO) -> Table:
-    """Seconds, and under each heading of `bases` how many times those of the contender it names."""
-    title = f"{model} model, {torch.get_num_threads()} threads, torch {torch.__version__}"
-    table = Table(title=title, title_justify="left")
-    against = [next(cost for cost in costs if cost.name == base) for base in bases.values()]
-    for heading in ("", f"step, batch {BATCH} (s)", *bases, f"predict {PREDICTED} (s)", *bases):
-        table.add_column(heading, justify="right" if heading else "left", no_wrap=not heading)
-    for cost in costs:
-        steps = [f"{cost.step / base.step:.2f}" for base in against]
-        predictions = [f"{cost.predict / base.predict:.2f}" for base in against]
-        table.add_row(cost.name, f"{cost.step:.4f}", *steps, f"{cost.predict:.4f}", *predictions)
-    return table

@@ -1,4 +1,4 @@
-"""Answers about new inputs, each with its uncertainty and whether to trust it."""
+"""Predictions for new inputs, each with its uncertainty and whether to trust it."""
 
 import csv
 import io
@@ -20,56 +20,54 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True)
 class Trained:
-    """All it takes to predict for new inputs; the data it was trained on is not needed.
+    """A trained predictor with its reader; the training data are not needed.
 
-    Answers whose score (entropy, or variance) is above `threshold` are not to be trusted, and none is where
-    the threshold is infinite: not one held-out answer was right then.
+    Answers whose score (entropy, or variance) is above `threshold` are not trusted. An infinite threshold
+    means that no held-out answer was right; then no answer is trusted.
     """
 
     predictor: Predictor
     reader: Reader
     threshold: float
-    classes: tuple[str, ...] = ()  # none for numbers
+    classes: tuple[str, ...] = ()  # empty for regression
 
     def with_samples(self, samples: int) -> "Trained":
-        """The same with another number of samples; 0 to draw nothing.
-
-        The threshold stays the one that the run's own number of samples was given.
-        """
+        """The same with another number of samples; with 0 nothing is sampled. The threshold stays."""
         return replace(self, predictor=self.predictor.with_samples(samples))
 
     def answers(self, rows: Rows) -> list[Answer]:
-        """What the model says about every row.
+        """One answer per row.
 
-        A class has a label, its probability, the entropy of all probabilities and the mutual information,
-        the part of it that comes from what the model has not learned (in nats). A number has a value and a
-        standard deviation, of which one part is the model's and one the data's.
+        Classification: label, its probability, the entropy of all probabilities and the mutual information,
+        the part of the entropy that is due to the model (in nats). Regression: value and standard deviation,
+        and the parts of the deviation that are due to the model and to the data.
         """
-        found = self.predictor.predict(rows.inputs)
-        trust = [math.isfinite(self.threshold) and score <= self.threshold for score in _list(found.score)]
-        said = self._labels(found) if isinstance(found, Classification) else _values(found)
+        prediction = self.predictor.predict(rows.inputs)
+        scores = _list(prediction.score)
+        trust = [math.isfinite(self.threshold) and score <= self.threshold for score in scores]
+        answers = self._labels(prediction) if isinstance(prediction, Classification) else _values(prediction)
         return [
             about | answer | {"trust": fine}
-            for about, answer, fine in zip(rows.about, said, trust, strict=True)
+            for about, answer, fine in zip(rows.about, answers, trust, strict=True)
         ]
 
-    def _labels(self, found: Classification) -> list[Answer]:
-        names = self.classes or tuple(str(i) for i in range(found.probabilities.shape[-1]))
+    def _labels(self, prediction: Classification) -> list[Answer]:
+        names = self.classes or tuple(str(i) for i in range(prediction.probabilities.shape[-1]))
         columns = {
-            "label": [names[i] for i in found.label.tolist()],
-            "probability": _list(found.probabilities.amax(-1)),
-            "entropy": _list(found.entropy),
-            "mutual_information": _list(found.mutual_information),
+            "label": [names[i] for i in prediction.label.tolist()],
+            "probability": _list(prediction.probabilities.amax(-1)),
+            "entropy": _list(prediction.entropy),
+            "mutual_information": _list(prediction.mutual_information),
         }
         return _rows(columns)
 
 
-def _values(found: Regression) -> list[Answer]:
+def _values(prediction: Regression) -> list[Answer]:
     columns = {
-        "value": _list(found.mean),
-        "deviation": _list(found.variance.sqrt()),
-        "model_deviation": _list(found.model_variance.sqrt()),
-        "data_deviation": _list(found.data_variance.sqrt()),
+        "value": _list(prediction.mean),
+        "deviation": _list(prediction.variance.sqrt()),
+        "model_deviation": _list(prediction.model_variance.sqrt()),
+        "data_deviation": _list(prediction.data_variance.sqrt()),
     }
     return _rows(columns)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from sgpa.core.config import modernised
 from sgpa.core.errors import CheckpointError
 from sgpa.core.files import read_json, read_tensors, write_json, write_tensors
 from sgpa.models.config import ModelConfig, from_json, to_json
@@ -35,7 +34,7 @@ def save(config: ModelConfig, weights: Mapping[str, Tensor], directory: Path) ->
 
 def load(directory: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Config and weights of a saved model."""
-    config = from_json(modernised(read_json(directory / "config.json")))
+    config = from_json(read_json(directory / "config.json"))
     if not isinstance(config, ModelConfig):
         raise CheckpointError(f"{directory / 'config.json'} does not describe a model")
     return config, read_tensors(directory / WEIGHTS)[0]

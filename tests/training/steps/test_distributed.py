@@ -12,7 +12,7 @@ import torch
 from sgpa.core.files import read_tensors
 from sgpa.core.noise import Shard, bernoulli, normal, sharded, source
 from sgpa.experiments.recipes import plan
-from sgpa.experiments.runner import RunFolder, cells
+from sgpa.experiments.runner import RunFolder, train_stage
 from sgpa.models import Transformer
 from sgpa.training.logs import read_log
 from sgpa.training.steps.distributed import share
@@ -119,7 +119,7 @@ def test_the_command_line_trains_with_all_processes(tmp_path):
     assert shared.returncode == 0, shared.stderr
     assert shared.stdout.count("Next: ") == 1
     place = RunFolder.of("digits", tmp_path / "alone", TINY)
-    (model,) = cells.train(place, plan(place.recipe, "mle"), 0, [0])
+    model = train_stage(place, plan(place.recipe, "mle"), 0, 0)
     shared = Transformer.from_pretrained(tmp_path / "shared" / "trainings" / "kernel-mle-0" / "model")
     inputs = place.task(0).splits.test.inputs[:20]
     pair = [each.predict(inputs).probabilities for each in (shared, model)]

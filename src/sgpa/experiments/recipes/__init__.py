@@ -1,13 +1,12 @@
-"""Experiments as frozen data."""
+"""Recipes: experiments as frozen data."""
 
-from sgpa.core.config import override
+from sgpa.core.config import leaves, override
 from sgpa.core.errors import ConfigError, nearest
 from sgpa.experiments.recipes.alternatives import ALTERNATIVES, Alternative, alternatives
 from sgpa.experiments.recipes.digits import DIGITS
 from sgpa.experiments.recipes.paper import PAPER
 from sgpa.experiments.recipes.plan import plan, plans
 from sgpa.experiments.recipes.schema import ATTENTIONS, Recipe
-from sgpa.experiments.recipes.settings import changed, settings_of
 from sgpa.training.plan import Plan, Stage, plan_of
 
 RECIPES = {recipe.name: recipe for recipe in (*PAPER, DIGITS)}
@@ -30,11 +29,10 @@ __all__ = [
     "Recipe",
     "Stage",
     "alternatives",
-    "changed",
     "find",
+    "leaves",
     "override",
     "plan",
     "plan_of",
     "plans",
-    "settings_of",
 ]

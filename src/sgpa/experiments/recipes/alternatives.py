@@ -1,11 +1,11 @@
-"""Values that can be chosen differently: what a recipe says, what else could be said, and why it matters."""
+"""Settings with a documented alternative: the recipe's value, the other value, and why it matters."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """A field of recipes with another reading. `set` is what picks the other one."""
+    """A setting of some recipes and an alternative to it; the settings in `set` choose the alternative."""
 
     recipes: tuple[str, ...]
     field: str
@@ -17,7 +17,7 @@ class Alternative:
 CIFAR = ("cifar10", "cifar10-augmented", "cifar100", "cifar100-augmented")
 TEXT = ("imdb", "cola")
 PAPER = (*CIFAR, *TEXT, "zinc")
-DROPPING = ("cifar10", *TEXT, "zinc")  # with dropout on when SGPA predicts: better on validation data
+DROPOUT = ("cifar10", *TEXT, "zinc")  # dropout stays on when SGPA predicts: better on validation data
 
 ALTERNATIVES = (
     Alternative(
@@ -51,8 +51,8 @@ ALTERNATIVES = (
     Alternative(
         CIFAR[:2],
         "kernel.locality",
-        "keys carry the places of their patches, and heads begin by attending to neighbours",
-        "keys are projections of tokens alone, as printed: less accurate in all methods",
+        "position-aware keys; heads start by attending to neighbouring patches",
+        "keys without positions, as printed: less accurate for all methods",
         ("kernel.locality=[]",),
     ),
     Alternative(
@@ -65,7 +65,7 @@ ALTERNATIVES = (
     Alternative(
         ("cifar10-augmented",),
         "optim.epochs",
-        "200 epochs, then 20 at a lower rate for all but MFVI and SNGP; SGPA goes on from the finished MLE",
+        "200 epochs, then 20 at a lower rate for all but MFVI and SNGP; SGPA starts from the trained MLE",
         "600 (SGPA 100 + 500), as printed",
         (
             "optim.epochs=600",
@@ -78,29 +78,29 @@ ALTERNATIVES = (
     Alternative(
         ("cifar10-augmented",),
         "stage2_dropout",
-        "the 20 epochs go without dropout, but for MC dropout: augmented images are regularisation enough",
+        "the last 20 epochs have no dropout, except MC dropout's: augmentation regularises enough",
         "dropout stays on to the end",
         ("stage2_dropout=none",),
     ),
     Alternative(
         ("cifar10-augmented",),
         "sgpa.attention.form",
-        "Cheng and Boots' form, a tenth of the noise, hardly a price: what the point model learned stays",
-        "orthogonal, as printed: its mean loses what the global keys explain, and has to be learned again",
+        "Cheng and Boots' form with small initial variance and KL weight: the point model's mean is kept",
+        "orthogonal, as printed: its mean loses the part that the global keys explain",
         ("sgpa.attention.form=orthogonal", "sgpa.initial_variance_scale=1", "sgpa.kl.a=1e-4"),
     ),
     Alternative(
         ("cifar10-augmented",),
         "model.heads",
         "eight heads of 32 numbers",
-        "four of 64, as printed: with length-scales of 1 the first layers start out attending to nothing",
+        "four of 64, as printed: with length-scales of 1 the first layers hardly attend at first",
         ("model.heads=4", "kernel.locality=[1,1,2,3]"),
     ),
     Alternative(
         TEXT,
         "kernel",
-        "ARD-RBF, whose keys carry the places of their tokens: heads begin by attending near or far",
-        "exponential, keys are projections of tokens alone, as printed: SGPA's v_a then starts far too large",
+        "ARD-RBF with position-aware keys; heads start with near to far locality",
+        "exponential, keys without positions, as printed: SGPA's v_a then starts too large",
         ("kernel.locality=[]", "kernel.name=exponential"),
     ),
     Alternative(
@@ -119,26 +119,26 @@ ALTERNATIVES = (
     Alternative(
         ("imdb",),
         "model.dropout",
-        "dropout 0.3, which takes whole tokens away too; embeddings of new tokens are small",
-        "dropout 0.1 of single numbers, embeddings are standard normals, as in the authors' code",
+        "dropout 0.3, also of whole tokens; embeddings are initialised small",
+        "dropout 0.1 of single values; embeddings start as standard normals, as in the authors' code",
         ("model.dropout=0.1", "model.embedding.drop=0", "model.embedding.scale=1"),
     ),
     Alternative(
         (*CIFAR[:2], *TEXT),
         "optim.weight_decay",
-        "weights of linear maps decay, which helps every method",
+        "weight decay of linear maps, which helps every method",
         "Adam without decay, as printed",
         ("optim.weight_decay=0", "stage1.weight_decay=0", "stage2.weight_decay=0"),
     ),
     Alternative(
-        DROPPING,
+        DROPOUT,
         "sgpa.dropout_at_prediction",
         "dropout stays on when SGPA predicts, as in MC dropout: the MLPs' uncertainty is sampled too",
         "it is off, as in the authors' code: attention alone is sampled",
         ("sgpa.dropout_at_prediction=false",),
     ),
     Alternative(
-        tuple(name for name in PAPER if name not in DROPPING),
+        tuple(name for name in PAPER if name not in DROPOUT),
         "sgpa.dropout_at_prediction",
         "dropout is off when SGPA predicts, as in the authors' code: attention alone is sampled",
         "it stays on, as in MC dropout: the MLPs' uncertainty is sampled too",
@@ -147,8 +147,8 @@ ALTERNATIVES = (
     Alternative(
         CIFAR[:2],
         "ensemble_temperature",
-        "the average of an ensemble gets a temperature, found on validation images",
-        "the average is the answer, as printed: it is not sure enough of itself",
+        "the average of an ensemble gets a temperature, fitted on validation images",
+        "the plain average, as printed: it is underconfident",
         ("ensemble_temperature=false",),
     ),
     Alternative(
@@ -161,8 +161,8 @@ ALTERNATIVES = (
     Alternative(
         PAPER,
         "sgpa.attention.joint",
-        "noise of single tokens is independent, as at the paper's inference and in today's public code",
-        "noise is drawn from the full covariance over tokens, as the equation has it",
+        "sampling is independent over tokens, as at the paper's inference and in the public code",
+        "sampling is joint over tokens, from the full covariance, as in the equation",
         ("sgpa.attention.joint=true",),
     ),
     Alternative(
@@ -182,7 +182,7 @@ ALTERNATIVES = (
     Alternative(
         ("zinc",),
         "optim.select",
-        "the epoch of the best validation MAE is kept (the text says accuracy, which there is none of)",
+        "the epoch of the best validation MAE is kept (the text says accuracy; this is regression)",
         "the epoch of the best validation NLL",
         ("optim.select=nll", "stage1.select=nll", "stage2.select=nll"),
     ),
@@ -217,7 +217,7 @@ ALTERNATIVES = (
     Alternative(
         CIFAR,
         "task.split",
-        "all seeds share one validation split, so that ensembles never saw it",
+        "all seeds share one validation split, which no ensemble member is trained on",
         "every seed draws its own",
         ("task.split=per-seed",),
     ),
@@ -238,51 +238,51 @@ ALTERNATIVES = (
     Alternative(
         ("cola",),
         "task.language_model",
-        "features of a language model trained on IMDB's texts, and how likely it finds each word, stand for "
-        "the pretrained ones of the authors",
-        "words alone: the text says ELMo-style and speaks of no pretraining",
+        "features and word probabilities of a language model trained on IMDB's texts replace the authors' "
+        "pretrained features",
+        "words alone: the text says ELMo-style and mentions no pretraining",
         ("task.language_model=none",),
     ),
     Alternative(
         ("cola",),
         "optim.epochs",
-        "20 epochs (SGPA 20 + 20): more of them learn sentences by heart",
+        "20 epochs (SGPA 20 + 20): more of them overfit",
         "50 (SGPA 20 + 30), as in the text; the authors' code has 100",
         ("optim.epochs=50", "stage2.epochs=30"),
     ),
     Alternative(
         ("cola",),
         "model.dropout",
-        "dropout 0.4, and nine in ten learned embeddings of words are dropped: the language model is read",
-        "dropout 0.1 of single numbers",
+        "dropout 0.4, and 0.9 of the learned word embeddings, so that the language model's features are used",
+        "dropout 0.1 of single values",
         ("model.dropout=0.1", "model.embedding.drop=0"),
     ),
     Alternative(
         ("cola",),
         "task.tokens",
-        "the corpus's own tokens: lower case, marks apart, which the language model reads too",
+        "the corpus's own tokens: lower case, punctuation separated, as the language model reads them",
         "sentences split at white space, cased, as in the authors' code",
         ("task.tokens=raw",),
     ),
     Alternative(
         ("zinc",),
         "task.identifiers",
-        "nodes are told apart by Laplacian eigenvectors, and by chances of walks to return: these see rings",
-        "by random orthogonal features, as in TokenGT's code: predictions are then random",
+        "node identifiers: Laplacian eigenvectors and return probabilities of random walks, which see rings",
+        "random orthogonal features, as in TokenGT's code: predictions are then random",
         ("task.identifiers=orthogonal",),
     ),
     Alternative(
         ("zinc",),
         "model.embedding.endpoint_types",
-        "edges know the atoms that they join",
-        "they know their bond and the identifiers of its ends, as in TokenGT",
+        "tokens of edges carry the types of both atoms",
+        "tokens of edges carry bond type and node identifiers, as in TokenGT",
         ("model.embedding.endpoint_types=false",),
     ),
     Alternative(
         ("zinc",),
         "model.pooling",
         "a sum over tokens, as the property is one over atoms: uncertainty then grows with the graph",
-        "the mean over tokens: noise averages away, and answers about huge graphs are the surest",
+        "the mean over tokens: noise averages out, and predictions for huge graphs are the most certain",
         ("model.pooling=mean",),
     ),
     Alternative(
@@ -299,7 +299,7 @@ ALTERNATIVES = (
     Alternative(
         PAPER,
         "sngp.predictive",
-        "ten samples of the logits, as the text has it",
+        "ten samples of the logits, as in the text",
         "the mean-field formula of SNGP's own code",
         ("sngp.predictive=mean-field",),
     ),
@@ -321,5 +321,5 @@ ALTERNATIVES = (
 
 
 def alternatives(recipe: str) -> list[Alternative]:
-    """The open questions of a recipe."""
-    return [reading for reading in ALTERNATIVES if recipe in reading.recipes]
+    """The documented alternatives of a recipe."""
+    return [alternative for alternative in ALTERNATIVES if recipe in alternative.recipes]

@@ -1,4 +1,4 @@
-"""The demo: few digits, a small vision Transformer, every method with an equal number of epochs."""
+"""The demo: few digits, a small vision Transformer, the same number of epochs for every method."""
 
 from sgpa.experiments.recipes.schema import Recipe
 from sgpa.experiments.tasks import DigitsConfig

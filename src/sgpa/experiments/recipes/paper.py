@@ -1,7 +1,7 @@
 """The paper's experiments (Chen & Li, ICLR 2023, appendix on settings), one recipe each.
 
-Where the paper leaves a choice open, where its authors' code differs from it, or where validation data said
-that there is something better, `readings.py` lists both.
+`alternatives.py` lists the settings that the paper leaves open, that the authors' code sets differently, or
+for which another value was better on validation data.
 """
 
 from dataclasses import replace
@@ -46,17 +46,17 @@ CIFAR10 = replace(
     ensemble_temperature=True,
 )
 LARGER = replace(PRINTED.model, depth=6, width=256)
-# images that are never twice the same need less decay, and bear more epochs
-ENDLESS = replace(CIFAR10.optim, epochs=200, weight_decay=0.1)
+# with strong augmentation there is little left to regularise, and more epochs help
+AUGMENTED_OPTIM = replace(CIFAR10.optim, epochs=200, weight_decay=0.1)
 CIFAR10_AUGMENTED = replace(
     CIFAR10,
     name="cifar10-augmented",
     task=CifarConfig(name="cifar10", augment=True),
     model=replace(LARGER, heads=8, pooling="sequence"),
     kernel=KernelConfig(locality=(1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0)),
-    optim=ENDLESS,
-    stage1=ENDLESS,  # SGPA goes on from the finished MLE, as MLE itself does
-    stage2=replace(ENDLESS, epochs=20, lr=1e-4),
+    optim=AUGMENTED_OPTIM,
+    stage1=AUGMENTED_OPTIM,  # SGPA starts from the trained MLE
+    stage2=replace(AUGMENTED_OPTIM, epochs=20, lr=1e-4),
     stage2_dropout=0.0,
     stage2_for_all=True,
     sgpa=replace(
@@ -79,7 +79,7 @@ IMDB = Recipe(
     name="imdb",
     task=ImdbConfig(),
     model=ModelConfig(
-        embedding=TokenConfig(vocabulary=30_000, scale=0.3, drop=0.3),  # the data decides its sizes
+        embedding=TokenConfig(vocabulary=30_000, scale=0.3, drop=0.3),  # the data decide its sizes
         depth=1,
         heads=8,
         width=128,
@@ -100,7 +100,7 @@ COLA = Recipe(
     name="cola",
     task=ColaConfig(),
     model=ModelConfig(
-        embedding=WordsConfig(vocabulary=5_100, features=514, drop=0.9),  # the data decides its sizes
+        embedding=WordsConfig(vocabulary=5_100, features=514, drop=0.9),  # the data decide its sizes
         depth=2,
         heads=4,
         width=256,
@@ -113,8 +113,8 @@ COLA = Recipe(
     stage1=SENTENCES,
     stage2=SENTENCES,
     sgpa=Sgpa(attention=SgpaConfig(num_global=5), dropout_at_prediction=True),
-    kflla=KfacLaplace(prior="marginal-likelihood"),  # nothing is held out to choose a prior,
-    methods=tuple(method for method in SINGLE if method != "ts"),  # or a temperature, on
+    kflla=KfacLaplace(prior="marginal-likelihood"),  # there is no validation set for a prior
+    methods=tuple(method for method in SINGLE if method != "ts"),  # or for a temperature
 )
 
 ZINC = Recipe(

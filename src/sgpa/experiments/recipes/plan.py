@@ -1,4 +1,4 @@
-"""How one row of a table comes to be: which trainings, one after another, and which method predicts."""
+"""The plan of a method in a recipe: which stages train it, and which method predicts."""
 
 from dataclasses import replace
 
@@ -22,26 +22,26 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
     if isinstance(CATALOGUE[method], Ensemble) and getattr(recipe.task, "per_seed", False):
         raise ConfigError(
             f"{method}: every seed of {recipe.name} has a split and a vocabulary of its own, so the members "
-            "of an ensemble would not read the same inputs and would know one another's test rows"
+            "of an ensemble would read different inputs and be trained on each other's test rows"
         )
     point = Mle(attention=kind)
     mcd = replace(recipe.mcd, base=point)
     if method == "mcd":
         check_dropout(recipe.model.dropout)
-    shared = recipe.model.dropout and not recipe.stage2_for_all  # else MC dropout has epochs of its own
+    shared = recipe.model.dropout and not recipe.stage2_for_all  # MC dropout uses MLE's training
     mle = Stage("mle", point, recipe.optim, extra_selectors=(mcd,) if shared else ())
     sgpa = replace(recipe.sgpa, attention=replace(recipe.sgpa.attention, kernel=recipe.kernel))
     warm = mle if recipe.stage1 == recipe.optim else Stage("warm", point, recipe.stage1)
     sparse = (warm, Stage("sgpa", sgpa, recipe.stage2, dropout=recipe.stage2_dropout))
 
-    def on(second: Stage) -> tuple[Stage, ...]:
+    def with_stage2(second: Stage) -> tuple[Stage, ...]:
         return (mle, second) if recipe.stage2_for_all else (mle,)
 
-    points = on(Stage("mle-after", point, recipe.stage2, dropout=recipe.stage2_dropout))
+    points = with_stage2(Stage("mle-after", point, recipe.stage2, dropout=recipe.stage2_dropout))
     size = recipe.ensemble
     plans: dict[str, tuple[Method, tuple[Stage, ...]]] = {
         "mle": (point, points),
-        "mcd": (mcd, on(Stage("mcd-after", mcd, recipe.stage2))),
+        "mcd": (mcd, with_stage2(Stage("mcd-after", mcd, recipe.stage2))),
         "ts": (replace(recipe.ts, base=point), points),
         "kflla": (replace(recipe.kflla, base=point), points),
         "de": (
@@ -61,15 +61,15 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
     }
     if method in plans:
         return Plan(plans[method][0], attention, plans[method][1])
-    own: dict[str, Method] = {
+    single_stage: dict[str, Method] = {
         "mfvi": replace(recipe.mfvi, attention=kind),
         "sngp": replace(recipe.sngp, attention=kind),
     }
-    return Plan(own[method], attention, (Stage(method, own[method], recipe.optim),))
+    return Plan(single_stage[method], attention, (Stage(method, single_stage[method], recipe.optim),))
 
 
 def plans(recipe: Recipe, methods: tuple[str, ...] = (), attentions: tuple[str, ...] = ()) -> list[Plan]:
-    """Every row that was asked for; by default the recipe's own methods with kernel attention."""
+    """The plans of several methods and attentions; by default the recipe's methods with kernel attention."""
     return [
         plan(recipe, method, attention)
         for attention in attentions or ("kernel",)

@@ -1,45 +1,53 @@
-"""An experiment as frozen data: everything a run needs, and everything it saves about itself."""
+"""An experiment as frozen data: all settings of a run."""
 
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from sgpa.core.config import derived
 from sgpa.core.errors import check_fields
-from sgpa.experiments.tasks import EvaluationConfig, TaskConfig
+from sgpa.experiments.tasks import TASKS, EvaluationConfig, TaskConfig
 from sgpa.methods import CATALOGUE, KfacLaplace, McDropout, Mfvi, Sgpa, Sngp, TemperatureScaling
+from sgpa.methods.kinds import KINDS as METHOD_KINDS
 from sgpa.models import DotProductConfig, KernelAttentionConfig, KernelConfig, ModelConfig
 from sgpa.training.optim import OptimConfig
 
 ATTENTIONS = ("kernel", "sdp")
+_BY_PLAN = {"attention": "choose the attention of the plan (--attention) instead"}
+_BASE = derived({"base": "it is the recipe's maximum-likelihood model"})
+_MODEL = derived({**_BY_PLAN, "weights": "the method decides it", "head": "the method decides it"})
+_SGPA = derived({"attention.kernel": "set kernel.name and kernel.preset instead"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """A task, a Transformer for it, and how each method is trained and tested.
 
-    All methods train with `optim` except SGPA, which has two stages: maximum likelihood with `stage1` (where
-    that equals `optim`, MLE's own training), then the ELBO from there with `stage2` and, where it is given,
-    the dropout rate `stage2_dropout`. With `stage2_for_all` the point methods have a second stage too; MC
-    dropout keeps its own rate. `kernel` is the base kernel of kernel attention and of SGPA. `methods` are
-    those the task has a row for. There are `ensembles` ensembles of `ensemble` members each;
+    All methods train with `optim` except SGPA, which has two stages: maximum likelihood with `stage1` (if it
+    equals `optim`, MLE's own training is used), then the ELBO with `stage2`, starting from those weights,
+    with the dropout rate `stage2_dropout` if given. With `stage2_for_all` the point methods have a second
+    stage too; MC dropout keeps its own rate. `kernel` is the base kernel of kernel attention and of SGPA.
+    `methods` are those that a benchmark compares. There are `ensembles` ensembles of `ensemble` members each;
     `ensemble_dropout` leaves dropout on when members of an SGPA ensemble predict, `ensemble_temperature` fits
     a temperature for the average of any ensemble on validation rows.
+
+    Fields whose metadata are `derived` are decided by the plan of a method and cannot be set.
     """
 
-    name: str
+    name: str = field(metadata=derived({"": "choose another recipe instead"}))
     task: TaskConfig
-    model: ModelConfig
+    model: ModelConfig = field(metadata=_MODEL)
     kernel: KernelConfig = field(default_factory=KernelConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     stage1: OptimConfig = field(default_factory=OptimConfig)
     stage2: OptimConfig = field(default_factory=OptimConfig)
     stage2_dropout: float | None = None
     stage2_for_all: bool = False
-    ts: TemperatureScaling = field(default_factory=TemperatureScaling)
-    mfvi: Mfvi = field(default_factory=Mfvi)
-    mcd: McDropout = field(default_factory=McDropout)
-    kflla: KfacLaplace = field(default_factory=partial(KfacLaplace, prior="validation"))
-    sngp: Sngp = field(default_factory=Sngp)
-    sgpa: Sgpa = field(default_factory=Sgpa)
+    ts: TemperatureScaling = field(default_factory=TemperatureScaling, metadata=_BASE)
+    mfvi: Mfvi = field(default_factory=Mfvi, metadata=derived(_BY_PLAN))
+    mcd: McDropout = field(default_factory=McDropout, metadata=_BASE)
+    kflla: KfacLaplace = field(default_factory=partial(KfacLaplace, prior="validation"), metadata=_BASE)
+    sngp: Sngp = field(default_factory=Sngp, metadata=derived(_BY_PLAN))
+    sgpa: Sgpa = field(default_factory=Sgpa, metadata=_SGPA)
     ensemble: int = 5
     ensembles: int = 1
     ensemble_dropout: bool = False
@@ -72,10 +80,15 @@ class Recipe:
         return DotProductConfig() if name == "sdp" else KernelAttentionConfig(kernel=self.kernel)
 
     def scaled(self, factor: float) -> "Recipe":
-        """The same recipe with all numbers of epochs multiplied, for a quick look."""
+        """The same recipe with all numbers of epochs multiplied by `factor`."""
 
         def times(optim: OptimConfig) -> OptimConfig:
             epochs = max(1, round(factor * optim.epochs))
             return replace(optim, epochs=epochs, warmup=min(optim.warmup, epochs - 1))
 
         return replace(self, optim=times(self.optim), stage1=times(self.stage1), stage2=times(self.stage2))
+
+
+KINDS: dict[str, type] = {
+    kind.__name__: kind for kind in (Recipe, OptimConfig, EvaluationConfig, *TASKS)
+} | METHOD_KINDS  # every class that recipe.json may hold

@@ -1,32 +1,45 @@
-"""Running recipes: trainings, tests, grids of both."""
+"""Running recipes: training, calibration, evaluation, and grids of methods and seeds."""
 
 from sgpa.experiments.runner.benchmark import Outcome, benchmark
+from sgpa.experiments.runner.calibrate import CalibratedMethod, calibrate
 from sgpa.experiments.runner.cells import (
-    CalibratedMethod,
-    assess,
+    Cell,
     cell_of,
+    export,
+    finished_cells,
     open_cell,
     open_trained,
-    prepare,
-    train,
+    saved_predictor,
 )
-from sgpa.experiments.runner.export import export
-from sgpa.experiments.runner.jobs import Failure, Job, run_jobs
+from sgpa.experiments.runner.collect import collect, saved_results, write_results
+from sgpa.experiments.runner.evaluate import evaluate_cell
+from sgpa.experiments.runner.jobs import Failure, Job, OnProgress, run_jobs
 from sgpa.experiments.runner.run_folder import RunFolder
+from sgpa.experiments.runner.single import run_cells
+from sgpa.experiments.runner.train import train, train_stage
 
 __all__ = [
     "CalibratedMethod",
+    "Cell",
     "Failure",
     "Job",
+    "OnProgress",
     "Outcome",
     "RunFolder",
-    "assess",
     "benchmark",
+    "calibrate",
     "cell_of",
+    "collect",
+    "evaluate_cell",
     "export",
+    "finished_cells",
     "open_cell",
     "open_trained",
-    "prepare",
+    "run_cells",
     "run_jobs",
+    "saved_predictor",
+    "saved_results",
     "train",
+    "train_stage",
+    "write_results",
 ]

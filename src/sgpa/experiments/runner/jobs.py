@@ -1,5 +1,6 @@
-"""Pieces of work that depend on one another: run in order, told when they fail, never done twice."""
+"""Jobs that depend on one another: run in order, failures kept on disk."""
 
+import logging
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -10,67 +11,47 @@ from typing import Protocol
 from sgpa.core.errors import SgpaError
 from sgpa.core.files import write_text
 
-Announce = Callable[[str, int, int, str], None]
-Work = Callable[[Announce], None]  # must be picklable where jobs leave the process
+OnProgress = Callable[[str, int, int, str], None]  # name of the work, how much is done, of how much, a note
+Work = Callable[[OnProgress], None]  # must be picklable where jobs leave the process
+
+log = logging.getLogger(__name__)
+
+
+def silent(*_: object) -> None:
+    """An `OnProgress` that shows nothing."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A piece of work; `needs` are the names of those that come before."""
+    """A piece of work; `needs` are the names of jobs that must be done before."""
 
     name: str
     work: Work
     needs: tuple[str, ...] = ()
-    alone: bool = False  # one process does it, also where several share a training
+    alone: bool = False  # run by one process, even if several share every training
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A job that failed, now or before, and why."""
+    """A job that failed, in this call or an earlier one."""
 
     job: str
     reason: str
 
 
 class Executor(Protocol):
-    """Runs jobs, here or elsewhere."""
+    """Runs jobs, in this process or elsewhere."""
 
     slots: int  # jobs at a time
 
     def ready(self, directory: Path, device: str) -> None:
-        """Make sure that jobs can write to this folder and use this device."""
+        """Check that jobs can write to this folder and use this device."""
 
     def submit(self, job: Job) -> "Future[None]":
         """Start a job."""
 
     def listen(self) -> None:
-        """Pass on what running jobs have to tell."""
-
-
-class InProcess:
-    """Runs jobs in this process, one after the other."""
-
-    slots = 1
-
-    def __init__(self, announce: Announce) -> None:
-        self.announce = announce
-
-    def ready(self, directory: Path, device: str) -> None:
-        """They can do what this process can."""
-
-    def submit(self, job: Job) -> "Future[None]":
-        """Run it now."""
-        future: Future[None] = Future()
-        try:
-            job.work(self.announce)
-        except Exception as error:
-            future.set_exception(error)
-        else:
-            future.set_result(None)
-        return future
-
-    def listen(self) -> None:
-        """Nothing runs elsewhere."""
+        """Pass on the progress of running jobs."""
 
 
 def run_jobs(
@@ -79,17 +60,16 @@ def run_jobs(
     failed: Path,
     *,
     retry: bool = False,
-    tell: Callable[[str], None] = lambda _: None,
 ) -> list[Failure]:
-    """Run every job whose needs are met; returns what failed.
+    """Run every job whose needs are met; returns the failures.
 
-    A failure is kept as a file in the folder `failed`; such a job is not tried again unless `retry`, and
-    what depends on it waits. Everything else goes on.
+    A failure is logged and kept as a file in the folder `failed`. Such a job is not run again unless
+    `retry`; jobs that need it are not run. All other jobs are.
     """
     names = {job.name for job in jobs}
     failures = {} if retry else {f.job: f for f in known_failures(failed) if f.job in names}
     for failure in failures.values():
-        tell(f"{failure.job} failed before and is left alone: {failure.reason}")
+        log.warning("%s failed before and is not run again: %s", failure.job, failure.reason)
     waiting = {job.name: job for job in jobs if job.name not in failures}
     done: set[str] = {need for job in jobs for need in job.needs} - names
     running: dict[Future[None], Job] = {}
@@ -99,7 +79,7 @@ def run_jobs(
             del waiting[job.name]
             running[executor.submit(job)] = job
         if not running:
-            break  # what is left waits for something that failed
+            break  # all that is left needs a job that failed
         finished = wait(running, timeout=0.2, return_when=FIRST_COMPLETED).done
         executor.listen()
         for future in finished:
@@ -111,21 +91,21 @@ def run_jobs(
                 continue
             failures[job.name] = Failure(job.name, _reason(error))
             write_text(failed / f"{job.name}.txt", _reason(error) + "\n\n" + _trace(error))
-            tell(f"{job.name} failed: {_reason(error)}")
+            log.warning("%s failed: %s", job.name, _reason(error))
     for name, job in waiting.items():
-        lost = ", ".join(need for need in job.needs if need not in done)
-        failures[name] = Failure(name, f"not run, because {lost} failed")
+        missing = ", ".join(need for need in job.needs if need not in done)
+        failures[name] = Failure(name, f"not run, because {missing} failed")
     return list(failures.values())
 
 
 def known_failures(failed: Path) -> Iterable[Failure]:
-    """Jobs that failed in earlier calls."""
+    """Failures of earlier calls."""
     for file in sorted(failed.glob("*.txt")):
         yield Failure(file.stem, file.read_text(encoding="utf-8").split("\n", 1)[0])
 
 
 def _reason(error: BaseException) -> str:
-    """One line."""
+    """The error as one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if isinstance(error, SgpaError) else f"{type(error).__name__}: {text}"
 

@@ -1,4 +1,4 @@
-"""Where the runs of a recipe live, and under which settings: one folder, one recipe."""
+"""A folder for the runs of one recipe: `recipe.json`, `trainings/`, `cells/`, `results.json`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,20 +6,24 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sgpa.core.config import completed, differences, modern_path, modernised, plain, restored
-from sgpa.core.errors import CheckpointError
+from sgpa.core.config import differences, from_plain, override, to_plain
+from sgpa.core.errors import CheckpointError, ConfigError
 from sgpa.core.files import read_json, write_json
-from sgpa.experiments.recipes import Recipe, changed, find
+from sgpa.experiments.recipes import RECIPES, Recipe, find
+from sgpa.experiments.recipes.schema import KINDS
 from sgpa.experiments.tasks import Task, TaskConfig
+from sgpa.inference.saved import Member
 from sgpa.models import ModelConfig
 from sgpa.training.plan import Plan, Stage
 
-FREE = ("seeds", "methods", "ensembles")  # may change between calls: they only say how many cells there are
+FILE = "recipe.json"
+COUNTS = ("seeds", "methods", "ensembles")  # decide how many cells there are; may change between calls
+FREE = (*COUNTS, "task.path")  # settings that do not change what a cell is
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder for the runs of one recipe. `settings` are the overrides that made it what it is."""
+    """A folder for the runs of one recipe. `settings` are the overrides that were applied to it."""
 
     recipe: Recipe
     directory: Path
@@ -28,77 +32,101 @@ class RunFolder:
     device: str = "cpu"
 
     @staticmethod
-    def of(name: str, directory: Path, settings: Sequence[str] = (), **options: Any) -> "RunFolder":
-        """The place of a recipe with overrides."""
-        return RunFolder(changed(find(name), settings), directory, tuple(settings), **options)
+    def of(
+        recipe: Recipe | str, directory: Path, settings: Sequence[str] = (), **options: Any
+    ) -> "RunFolder":
+        """The folder for a recipe, or the recipe of that name, with overrides."""
+        base = find(recipe) if isinstance(recipe, str) else recipe
+        return RunFolder(override(base, settings), directory, tuple(settings), **options)
 
     @staticmethod
     def at(directory: Path, **options: Any) -> "RunFolder":
-        """The place that a folder was claimed for."""
-        file = directory / "recipe.json"
-        if not file.exists():
+        """An existing folder, with the recipe it was made with."""
+        if not (directory / FILE).exists():
             raise CheckpointError(f"{directory} holds no recipe.json: it is not a folder of runs")
-        saved = read_json(file)
-        settings = _modern_settings(find(saved["recipe"]), saved["set"])
-        now = changed(find(saved["recipe"]), settings)
-        before = modernised(saved["values"])
-        values = {name: v for name, v in completed(before, now).items() if name not in FREE}
-        recipe = restored(values, now)
-        place = RunFolder(recipe, directory, settings, **options)
-        place.claim()
-        return place
+        recipe, settings = _read(directory / FILE)
+        return RunFolder(recipe, directory, settings, **options)
 
     def claim(self) -> None:
-        """Write the recipe down, or make sure that the folder belongs to this very one."""
-        file = self.directory / "recipe.json"
-        values = {name: value for name, value in plain(self.recipe).items() if name not in FREE}
+        """Write the recipe into the folder, or check that the folder was made with the same one."""
+        self.check()
+        if not (self.directory / FILE).exists():
+            values = to_plain(self.recipe)
+            saved = {"recipe": self.recipe.name, "set": list(self.settings), "values": values}
+            write_json(self.directory / FILE, saved)
+
+    def check(self) -> None:
+        """Raise if the folder holds a run that was made with another recipe, or without one."""
+        file = self.directory / FILE
         if not file.exists():
-            write_json(file, {"recipe": self.recipe.name, "set": list(self.settings), "values": values})
+            if (self.directory / "run.json").exists():
+                raise CheckpointError(
+                    f"{self.directory} holds a run without recipe.json; choose another folder"
+                )
             return
-        saved = read_json(file)
-        if saved["recipe"] != self.recipe.name:
+        saved, _ = _read(file)
+        if saved.name != self.recipe.name:
             raise CheckpointError(
-                f"{self.directory} holds runs of recipe {saved['recipe']}, not of {self.recipe.name}; "
+                f"{self.directory} holds runs of recipe {saved.name}, not of {self.recipe.name}; "
                 "choose another folder"
             )
-        before = completed(modernised(saved["values"]), self.recipe)
-        if differing := [d for d in differences(before, values) if d[0] not in FREE]:
+        if differing := [d for d in differences(to_plain(saved), to_plain(self.recipe)) if d[0] not in FREE]:
             shown = "; ".join(f"{path} is {old} there and {new} now" for path, old, new in differing[:3])
             raise CheckpointError(f"{self.directory}: {shown}; choose another folder, or the same settings")
 
-    def folder(self, plan: Plan, training: Stage, seed: int) -> Path:
-        """Where a training is."""
-        return self.directory / "trainings" / f"{plan.attention}-{training.name}-{seed}"
+    def training(self, plan: Plan, stage: Stage, seed: int) -> Path:
+        """The folder of one stage's training."""
+        return self.directory / "trainings" / f"{plan.attention}-{stage.name}-{seed}"
 
-    def folders(self, plan: Plan, seed: int) -> list[Path]:
-        """Where all trainings are that a plan needs for a seed: one after another, each for all members."""
-        return [self.folder(plan, t, member) for t in plan.stages for member in plan.members(seed)]
+    def trainings(self, plan: Plan, seed: int) -> list[Path]:
+        """The folders of all trainings that a plan needs: stage after stage, each for all members."""
+        return [self.training(plan, stage, member) for stage in plan.stages for member in plan.members(seed)]
 
     def model_folder(self, plan: Plan, seed: int) -> Path:
-        """Where the model is that a plan predicts with."""
-        return self.folder(plan, plan.stages[-1], seed) / f"model{plan.suffix}"
+        """The folder of the model that a plan predicts with."""
+        return self.training(plan, plan.stages[-1], seed) / f"model{plan.suffix}"
 
     def cell(self, plan: Plan, seed: int) -> Path:
-        """Where the results of a method and a seed are."""
+        """The folder of a method with one seed: calibration, predictor and results."""
         return self.directory / "cells" / f"{plan.name}-{seed}"
+
+    def members(self, plan: Plan, seed: int) -> list[Member]:
+        """The models of a cell and the files of their calibration."""
+        cell = self.cell(plan, seed)
+        return [
+            Member(self.model_folder(plan, member), cell / f"calibrated-{member}.safetensors")
+            for member in plan.members(seed)
+        ]
 
     def task(self, seed: int) -> Task:
         """The recipe's data for a seed."""
-        return _load(self.recipe.task, seed, self.data_dir)
+        return load_task(self.recipe.task, seed, self.data_dir)
 
     def model(self, task: Task) -> ModelConfig:
-        """The recipe's model with the sizes the data decides."""
-        sizes: dict[str, Any] = dict(task.sizes)
-        embedding = task.embedding or replace(self.recipe.model.embedding, **sizes)
-        return replace(self.recipe.model, embedding=embedding)
+        """The recipe's model with the sizes that the data decide."""
+        model = self.recipe.model
+        embedding = task.embedding or replace(model.embedding, **dict(task.sizes))
+        return replace(model, embedding=embedding, outputs=task.outputs or model.outputs)
 
 
-def _modern_settings(recipe: Recipe, settings: Sequence[str]) -> tuple[str, ...]:
-    pairs = (setting.partition("=") for setting in settings)
-    return tuple(f"{modern_path(path.strip(), recipe)}={value}" for path, _, value in pairs)
+def _read(file: Path) -> tuple[Recipe, tuple[str, ...]]:
+    """The recipe of a recipe.json, and the overrides that made it."""
+    saved = read_json(file)
+    if not isinstance(saved, dict) or not {"recipe", "values"} <= set(saved):
+        raise CheckpointError(f"{file} holds no recipe; it was damaged or made by something else")
+    try:
+        recipe = from_plain(saved["values"], KINDS, file.name)
+    except ConfigError as error:
+        raise CheckpointError(f"{file.parent}: {error}") from None
+    settings = tuple(saved.get("set", ()))
+    if "methods" not in saved["values"] and saved["recipe"] in RECIPES:  # version 0.1 left COUNTS out
+        counts = [setting for setting in settings if setting.partition("=")[0].strip() in COUNTS]
+        base = override(RECIPES[saved["recipe"]], counts)
+        recipe = replace(recipe, **{name: getattr(base, name) for name in COUNTS})
+    return recipe, settings
 
 
 @lru_cache(maxsize=2)
-def _load(task: TaskConfig, seed: int, data_dir: Path | None) -> Task:
-    """Read once for all steps of a run: the features of a language model take minutes."""
+def load_task(task: TaskConfig, seed: int, data_dir: Path | None) -> Task:
+    """The data of a task; the last two that were read are kept in memory."""
     return task.load(seed, data_dir)

@@ -1,20 +1,35 @@
-"""Tasks: data sets made ready for training and testing."""
+"""Tasks: data sets that are ready for training and testing."""
 
 from sgpa.experiments.tasks.base import Example, Task, TaskConfig
-from sgpa.experiments.tasks.evaluate import EvaluationConfig, examine
-from sgpa.experiments.tasks.images import CifarConfig, DigitsConfig
-from sgpa.experiments.tasks.molecules import ZincConfig
-from sgpa.experiments.tasks.texts import ColaConfig, ImdbConfig
+from sgpa.experiments.tasks.evaluate import EvaluationConfig, evaluate_task
+from sgpa.experiments.tasks.images import CifarConfig, DigitsConfig, ImageFolderConfig
+from sgpa.experiments.tasks.molecules import MoleculeTableConfig, ZincConfig
+from sgpa.experiments.tasks.texts import ColaConfig, ImdbConfig, TextTableConfig
+
+TASKS = (
+    CifarConfig,
+    ColaConfig,
+    DigitsConfig,
+    ImageFolderConfig,
+    ImdbConfig,
+    MoleculeTableConfig,
+    TextTableConfig,
+    ZincConfig,
+)
 
 __all__ = [
+    "TASKS",
     "CifarConfig",
     "ColaConfig",
     "DigitsConfig",
     "EvaluationConfig",
     "Example",
+    "ImageFolderConfig",
     "ImdbConfig",
+    "MoleculeTableConfig",
     "Task",
     "TaskConfig",
+    "TextTableConfig",
     "ZincConfig",
-    "examine",
+    "evaluate_task",
 ]

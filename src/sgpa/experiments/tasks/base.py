@@ -1,24 +1,29 @@
-"""A task: data to learn from, data to be tested on, and what a model must know to read it."""
+"""A task: data to train on, data to test on, and what a model needs to read them."""
 
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
+from sgpa.core.errors import InputError
 from sgpa.core.inputs import Inputs
 from sgpa.data import Dataset, Splits
 from sgpa.data.corruptions.on_disk import CorruptedFiles
-from sgpa.evaluation.evaluate import Outside
+from sgpa.evaluation.results import OodSet
 from sgpa.inference.readers import Reader
 from sgpa.models.config.embedding import EmbeddingConfig
+
+TEST_SHARE = 0.15  # of a user's rows are never trained on
+VALIDATION_SHARE = 0.1  # of the other rows pick the epoch
 
 
 @dataclass(frozen=True)
 class Example:
-    """An input to show on a page, as the model reads it and as people see it."""
+    """An input to show in a report: as the model reads it, and as an image."""
 
     caption: str
     inputs: Tensor  # [1, C, h, w]
@@ -27,40 +32,43 @@ class Example:
 
 @dataclass(frozen=True)
 class Task:
-    """A data set made ready. Shifted and foreign inputs are made when their turn comes: they can be large."""
+    """A data set that is split and ready. Shifted and out-of-distribution inputs are made when needed."""
 
     splits: Splits
-    sizes: Mapping[str, int] = field(default_factory=dict)  # fields of the embedding that the data decides
-    embedding: EmbeddingConfig | None = None  # in place of the recipe's, where inputs are of another kind
-    class_names: tuple[str, ...] = ()  # empty where numbers are predicted
-    reader: Reader | None = None  # how its models read new inputs
+    sizes: Mapping[str, Any] = field(default_factory=dict)  # fields of the embedding that the data decide
+    embedding: EmbeddingConfig | None = None  # replaces the recipe's, where inputs are of another kind
+    outputs: int | None = None  # replaces the recipe's number of outputs, where the data decide it
+    class_names: tuple[str, ...] = ()  # empty for regression
+    reader: Reader | None = None  # how trained models read new inputs
     shifts: Mapping[str, Callable[[], Dataset]] = field(default_factory=dict)
-    outside: Mapping[str, Callable[[], Outside]] = field(default_factory=dict)
+    ood: Mapping[str, Callable[[], OodSet]] = field(default_factory=dict)
     examples: Callable[[], list[Example]] | None = None
-    # where the test images are also to be corrupted in all of CIFAR-C's ways: what is ready-made of that
+    # set where the test images are also tested with CIFAR-C's corruptions; returns prepared files, if any
     corrupted: Callable[[], CorruptedFiles | None] | None = None
-    note: str = ""  # to be shown wherever a number of this task is shown
+    note: str = ""  # shown in every report about this task
+    content: str = ""  # digest of rows that the sums of the fingerprint do not cover
 
     @property
     def fingerprint(self) -> str:
-        """Names the data, whichever way it was split."""
+        """A digest of the data that does not depend on how they are split."""
         parts = (self.splits.train, self.splits.validation, self.splits.test)
         targets = sum(float(part.targets.double().sum()) for part in parts)
         pixels = sum(_pixels(part.inputs) for part in parts)
-        facts = [sum(len(part) for part in parts), round(targets, 3), round(pixels, 1)]
+        facts: list[Any] = [sum(len(part) for part in parts), round(targets, 3), round(pixels, 1)]
+        facts += [self.content] if self.content else []
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
 
 
 class TaskConfig(Protocol):
-    """Which data, as frozen data itself."""
+    """Which data, as frozen plain data."""
 
     @property
     def dataset(self) -> str:
-        """Its name in tables."""
+        """Name of the data set in tables."""
 
     @property
     def augmentation(self) -> str:
-        """How training inputs are varied, in the words of the tables; empty where that is not a question."""
+        """Name of the augmentation in tables; empty where the data set has no choice of it."""
 
     def __hash__(self) -> int: ...
 
@@ -68,6 +76,36 @@ class TaskConfig(Protocol):
         """Find, read and split the data for a run."""
 
 
+def split_rows(data: Dataset, seed: int) -> tuple[Splits, Tensor]:
+    """Random rows for training, validation and test, and the indices of all rows that are not tested on.
+
+    The test rows are drawn first, then the validation rows among the others, each from `seed`.
+    """
+    rest, test = split_test(len(data), seed)
+    others = data[rest]
+    order = torch.randperm(len(others), generator=torch.Generator().manual_seed(seed))
+    held_out = max(1, round(VALIDATION_SHARE * len(order)))
+    return Splits(others[order[held_out:]], others[order[:held_out]], data[test]), rest
+
+
+def split_test(rows: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Indices of rows to learn from and of rows to test on."""
+    held_out = round(TEST_SHARE * rows)
+    if rows - held_out < 2 or held_out < 1:
+        raise InputError(f"{rows} rows are too few to train and test on; at least 10 are needed")
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
+    return order[held_out:], order[:held_out]
+
+
+def split_note(splits: Splits) -> str:
+    """How a user's rows were split, for the report."""
+    learned = len(splits.train) + len(splits.validation)
+    return (
+        f"Trained on {learned} rows ({VALIDATION_SHARE:.0%} held out to pick the epoch), tested on "
+        f"{len(splits.test)} rows that were never trained on."
+    )
+
+
 def _pixels(inputs: Inputs) -> float:
-    """The sum of all pixels; 0 for what is not images, whose numbering may depend on the split."""
+    """The sum of all pixels; 0 for other inputs, whose numbering may depend on the split."""
     return float(inputs.double().sum()) if isinstance(inputs, Tensor) and inputs.ndim == 4 else 0.0

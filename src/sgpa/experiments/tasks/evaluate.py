@@ -1,4 +1,4 @@
-"""Everything a task tests: clean data, shifted data, foreign data."""
+"""All tests of a task: clean, shifted and out-of-distribution data."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,12 +16,12 @@ from sgpa.evaluation.results import OodSet, ResultCache, Results, Subject, no_ca
 from sgpa.evaluation.robustness import evaluate_corruptions
 from sgpa.experiments.tasks.base import Example, Task
 
-Tell = Callable[[str, int, int], None]  # what is being tested, how many tests are done, of how many
+OnTest = Callable[[str, int, int], None]  # what is being tested, how many tests are done, of how many
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """How much is tested. `rows` and `ood_rows` take the first rows only, for a quick look."""
+    """How much is tested. `rows` and `ood_rows` limit tests to the first rows."""
 
     rows: int | None = None
     ood_rows: int | None = None
@@ -29,7 +29,7 @@ class EvaluationConfig:
     severities: tuple[int, ...] = SEVERITIES
 
     def __post_init__(self) -> None:
-        for name in ("corruptions", "severities"):  # JSON knows lists only
+        for name in ("corruptions", "severities"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         check_fields(
             "evaluation",
@@ -52,30 +52,30 @@ class EvaluationConfig:
         )
 
 
-def examine(
+def evaluate_task(
     predictor: Predictor,
     subject: Subject,
     task: Task,
     how: EvaluationConfig | None = None,
-    tell: Tell = lambda *_: None,
-    keep: ResultCache = no_cache,
+    on_progress: OnTest = lambda *_: None,
+    cache: ResultCache = no_cache,
 ) -> Results:
-    """In-distribution, robustness and detection, as the paper has them; `keep` may know parts of it."""
+    """In-distribution, robustness and detection tests; parts that `cache` holds are not measured again."""
     how = how or EvaluationConfig()
     test = task.splits.test[: how.rows]
-    tell("clean data", 0, 1)
+    on_progress("clean data", 0, 1)
 
     def uncorrupted() -> Results:
-        foreign = {name: _some(make(), how.ood_rows) for name, make in task.outside.items()}
-        shifts = {name: _first(make, how.rows) for name, make in task.shifts.items()}
-        return evaluate(predictor, subject, test, shifts=shifts, ood=foreign)
+        ood = {name: _first_inputs(make(), how.ood_rows) for name, make in task.ood.items()}
+        shifts = {name: _first_rows(make, how.rows) for name, make in task.shifts.items()}
+        return evaluate(predictor, subject, test, shifts=shifts, ood=ood)
 
-    kept = keep("uncorrupted", uncorrupted)
-    results = Results([*kept.records], [*kept.curves])
+    cached = cache("uncorrupted", uncorrupted)
+    results = Results([*cached.records], [*cached.curves])
     if task.corrupted is not None and how.corruptions and how.severities:
         images = test.inputs
         assert isinstance(images, Tensor)
-        found = evaluate_corruptions(
+        corrupted = evaluate_corruptions(
             predictor,
             subject,
             images,
@@ -83,39 +83,39 @@ def examine(
             types=how.corruptions,
             severities=how.severities,
             ready_made=task.corrupted(),
-            on_progress=tell,
-            cache=keep,
+            on_progress=on_progress,
+            cache=cache,
         )
-        results.records += found.records
-        results.curves += found.curves
+        results.records += corrupted.records
+        results.curves += corrupted.curves
     if task.examples is not None and subject.seed == 0:
         results.add_curve(subject, "examples", "", answers(predictor, task.examples()))
-    tell("done", 1, 1)
+    on_progress("done", 1, 1)
     return results
 
 
 def answers(predictor: Predictor, examples: list[Example]) -> list[dict[str, Any]]:
-    """What a classifier says about single inputs."""
-    found = predictor.predict(torch.cat([example.inputs for example in examples]))
-    assert isinstance(found, Classification)
+    """Predictions of a classifier for single inputs."""
+    prediction = predictor.predict(torch.cat([example.inputs for example in examples]))
+    assert isinstance(prediction, Classification)
     return [
         {
             "caption": example.caption,
             "image": example.image,
-            "probabilities": found.probabilities[i].tolist(),
-            "entropy": float(found.entropy[i]),
-            "mutual_information": float(found.mutual_information[i]),
+            "probabilities": prediction.probabilities[i].tolist(),
+            "entropy": float(prediction.entropy[i]),
+            "mutual_information": float(prediction.mutual_information[i]),
         }
         for i, example in enumerate(examples)
     ]
 
 
-def _first(make: Callable[[], Dataset], rows: int | None) -> Callable[[], Dataset]:
+def _first_rows(make: Callable[[], Dataset], rows: int | None) -> Callable[[], Dataset]:
     return lambda: make()[:rows]
 
 
-def _some(foreign: OodSet, rows: int | None) -> OodSet:
-    if rows is None or rows >= len(foreign.inputs):
-        return foreign
-    reference_size = foreign.reference_size or len(foreign.inputs)
-    return replace(foreign, inputs=foreign.inputs[:rows], reference_size=reference_size)
+def _first_inputs(ood: OodSet, rows: int | None) -> OodSet:
+    if rows is None or rows >= len(ood.inputs):
+        return ood
+    reference_size = ood.reference_size or len(ood.inputs)
+    return replace(ood, inputs=ood.inputs[:rows], reference_size=reference_size)

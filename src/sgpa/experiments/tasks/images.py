@@ -1,4 +1,4 @@
-"""Images: the embedded digits, CIFAR-10 and CIFAR-100."""
+"""Images: the embedded digits, CIFAR-10 and CIFAR-100, and a user's folder of images."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -11,8 +11,9 @@ from sgpa.data import Dataset
 from sgpa.data.corruptions import on_disk
 from sgpa.data.images import digits
 from sgpa.data.images.cifar import OOD_SETS, PAPER_OOD_ROWS, SIZE, cifar, ood_images
-from sgpa.evaluation.evaluate import Outside
-from sgpa.experiments.tasks.base import Example, Task
+from sgpa.data.images.folder import image_folder
+from sgpa.evaluation.results import OodSet
+from sgpa.experiments.tasks.base import Example, Task, split_note, split_rows
 from sgpa.inference.readers import ImageReader
 
 SPLITS = ("fixed", "per-seed")
@@ -31,7 +32,7 @@ CIFAR100 = """
 
 @dataclass(frozen=True, kw_only=True)
 class DigitsConfig:
-    """Few embedded digits; tested on noise, rotation and patches of photographs."""
+    """A few hundred embedded digits; tested on noise, rotation and patches of photographs."""
 
     train: int = 300
     validation: int = 300
@@ -48,7 +49,7 @@ class DigitsConfig:
             for name, shift in digits.SHIFTS.items()
             for strength in digits.STRENGTHS
         }
-        foreign = {"photo-patches": lambda: Outside(digits.photo_patches())}
+        ood = {"photo-patches": lambda: OodSet(digits.photo_patches())}
         names = tuple(str(digit) for digit in range(10))
         examples = partial(_examples, splits.test)
         return Task(
@@ -56,13 +57,13 @@ class DigitsConfig:
             class_names=names,
             reader=ImageReader(size=8, grey=True),
             shifts=shifts,
-            outside=foreign,
+            ood=ood,
             examples=examples,
         )
 
 
 def _examples(test: Dataset) -> list[Example]:
-    """The same digit clean, noisy and turned, and something that is no digit at all."""
+    """One digit clean, noisy and rotated, and an image that is not a digit."""
     one = test[:1]
     shown = {
         f"a clean {int(one.targets[0])}": one.inputs,
@@ -81,7 +82,7 @@ def _examples(test: Dataset) -> list[Example]:
 class CifarConfig:
     """CIFAR-10 or CIFAR-100, with or without 3-Augment.
 
-    `split` says whether the 5,000 validation images are the same for all seeds or drawn by each.
+    `split`: the 5,000 validation images are the same for all seeds ("fixed") or drawn anew ("per-seed").
     """
 
     name: str = "cifar10"
@@ -99,28 +100,67 @@ class CifarConfig:
 
     @property
     def dataset(self) -> str:
-        """Its name in tables."""
+        """Name of the data set in tables."""
         return self.name
 
     @property
     def augmentation(self) -> str:
-        """In the words of the tables."""
+        """Name of the augmentation in tables."""
         return "three-augment" if self.augment else "none"
 
     def load(self, seed: int, data_dir: Path | None = None) -> Task:
-        """45,000 / 5,000 / 10,000 images, the corruptions of the last, and three foreign sets."""
+        """45,000 / 5,000 / 10,000 images, corrupted test images, and three out-of-distribution sets."""
         split_seed = 0 if self.split == "fixed" else seed
         splits = cifar(self.name, augment=self.augment, data_dir=data_dir, split_seed=split_seed)
-        foreign = {name.replace("_", ""): partial(_foreign, name, data_dir) for name in OOD_SETS[self.name]}
+        ood = {name.replace("_", ""): partial(_ood_set, name, data_dir) for name in OOD_SETS[self.name]}
         names = CIFAR10 if self.name == "cifar10" else tuple(CIFAR100)
         reader = ImageReader(size=SIZE)
         images = splits.test.inputs
         assert isinstance(images, Tensor)
         corrupted = partial(on_disk.find, self.name, images, data_dir)
-        return Task(splits, class_names=names, reader=reader, outside=foreign, corrupted=corrupted)
+        return Task(splits, class_names=names, reader=reader, ood=ood, corrupted=corrupted)
 
 
-def _foreign(name: str, data_dir: Path | None) -> Outside:
+def _ood_set(name: str, data_dir: Path | None) -> OodSet:
     images: Tensor = ood_images(name, data_dir)
     rows = PAPER_OOD_ROWS[name]
-    return Outside(images, None if len(images) == rows else rows)
+    return OodSet(images, None if len(images) == rows else rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFolderConfig:
+    """A folder with one sub-folder of images per class, resized to `size` pixels squared.
+
+    The rows are split by `split_seed`, so that all runs of a folder are tested on the same rows.
+    """
+
+    path: str
+    size: int = 32
+    split_seed: int = 0
+
+    augmentation = ""
+
+    def __post_init__(self) -> None:
+        check_fields("task", [("size", self.size, self.size >= 1, "1 or more")])
+
+    @property
+    def dataset(self) -> str:
+        """Name of the folder."""
+        return Path(self.path).name
+
+    def load(self, seed: int, data_dir: Path | None = None) -> Task:
+        """Read and split the images; channels are normalised by the rows that are not tested on."""
+        del seed, data_dir
+        pixels, labels, classes = image_folder(self.path, self.size)  # [N, 3, size, size], [N]
+        splits, rows = split_rows(Dataset(pixels, labels), self.split_seed)
+        channels = pixels[rows].float().div(255)
+        mean, std = channels.mean((0, 2, 3)), channels.std((0, 2, 3)).clamp_min(1e-3)  # [3], [3]
+        return Task(
+            splits,
+            sizes={"mean": tuple(mean.tolist()), "std": tuple(std.tolist())},
+            outputs=len(classes),
+            class_names=tuple(classes),
+            reader=ImageReader(size=self.size),
+            note=split_note(splits),
+            content=" ".join(classes),
+        )

@@ -1,19 +1,21 @@
-"""Molecules as graphs: ZINC."""
+"""Molecules as graphs: ZINC, and a user's table of SMILES."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from sgpa.core.errors import check_fields
+from sgpa.data.graphs import batch
 from sgpa.data.graphs.identifiers import IDENTIFIERS
+from sgpa.data.graphs.molecules import read_molecules
 from sgpa.data.graphs.zinc import zinc, zinc_complement
-from sgpa.evaluation.evaluate import Outside
-from sgpa.experiments.tasks.base import Task
+from sgpa.evaluation.results import OodSet
+from sgpa.experiments.tasks.base import Task, split_note, split_rows
 from sgpa.inference.readers import MoleculeReader
 
 
 @dataclass(frozen=True, kw_only=True)
 class ZincConfig:
-    """Constrained solubility of 12,000 molecules; the complements of the test graphs are foreign.
+    """Constrained solubility of 12,000 molecules; the complements of the test graphs are out-of-distribution.
 
     `bond` is the type that every bond of a complement has (0 is a single bond).
     """
@@ -39,17 +41,73 @@ class ZincConfig:
     def load(self, seed: int, data_dir: Path | None = None) -> Task:
         """The same split for every seed."""
         del seed
-        found = zinc(data_dir=data_dir, identifiers=self.identifiers, width=self.width)
+        data = zinc(data_dir=data_dir, identifiers=self.identifiers, width=self.width)
 
-        def complements() -> Outside:
+        def complements() -> OodSet:
             graphs = zinc_complement(
                 data_dir=data_dir, identifiers=self.identifiers, width=self.width, edge_type=self.bond
             )
-            return Outside(graphs)
+            return OodSet(graphs)
 
-        names = found.vocabulary
+        names = data.vocabulary
         reader = MoleculeReader(
             atoms=names.atoms, bonds=names.bonds, identifiers=self.identifiers, width=self.width
         )
-        outside = {"zinc-ood": complements}
-        return Task(found.splits, found.sizes, reader=reader, outside=outside, note=found.note)
+        ood = {"zinc-ood": complements}
+        return Task(data.splits, data.sizes, reader=reader, ood=ood, note=data.note)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoleculeTableConfig:
+    """A CSV or Parquet table with a column of SMILES and one of numbers; rows are split by `split_seed`."""
+
+    path: str
+    smiles_column: str | None = None
+    target_column: str | None = None
+    identifiers: str = "walks"
+    width: int = 32
+    split_seed: int = 0
+
+    augmentation = ""
+
+    def __post_init__(self) -> None:
+        known = ", ".join(IDENTIFIERS)
+        check_fields(
+            "task",
+            [
+                ("identifiers", self.identifiers, self.identifiers in IDENTIFIERS, known),
+                ("width", self.width, self.width >= 1, "1 or more"),
+            ],
+        )
+
+    @property
+    def dataset(self) -> str:
+        """Name of the file."""
+        return Path(self.path).stem
+
+    def load(self, seed: int, data_dir: Path | None = None) -> Task:
+        """Read and split the molecules."""
+        del seed, data_dir
+        molecules = read_molecules(Path(self.path), self.smiles_column, self.target_column)
+        graphs, names = molecules.graphs, molecules.vocabulary
+        data = batch.dataset(graphs, molecules.targets, self.identifiers, self.width, augment=True)
+        splits, _ = split_rows(data, self.split_seed)
+        return Task(
+            splits,
+            sizes={
+                "node_types": len(names.atoms),
+                "edge_types": len(names.bonds),
+                "identifier_width": self.width,
+                "max_tokens": batch.max_tokens(graphs),
+            },
+            outputs=1,
+            reader=MoleculeReader(
+                atoms=names.atoms,
+                bonds=names.bonds,
+                identifiers=self.identifiers,
+                width=self.width,
+                column=self.smiles_column,
+            ),
+            note=split_note(splits),
+            content=f"{' '.join(names.atoms)} {sum(int(graph.nodes.sum()) for graph in graphs)}",
+        )

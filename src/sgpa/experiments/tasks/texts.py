@@ -1,14 +1,18 @@
-"""Texts: IMDB reviews and the sentences of CoLA."""
+"""Texts: IMDB reviews, the sentences of CoLA, and a user's table of texts."""
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sgpa.core.errors import InputError, check_fields
+from sgpa.data import Dataset
 from sgpa.data.language_model.features import cached_features, language_model_dir
 from sgpa.data.language_model.model import ElmoModel
 from sgpa.data.texts.cola import COLA_TRAIN, SPLIT, Features, cola
 from sgpa.data.texts.imdb import imdb
-from sgpa.experiments.tasks.base import Task
+from sgpa.data.texts.tables import read_texts
+from sgpa.data.texts.tokenizer import encode, pad_id, train_tokenizer
+from sgpa.experiments.tasks.base import Task, split_note, split_rows, split_test
 from sgpa.inference.readers import TextReader, WordReader
 from sgpa.models import TokenConfig
 
@@ -26,18 +30,18 @@ class ImdbConfig:
 
     def load(self, seed: int, data_dir: Path | None = None) -> Task:
         """35,000 / 5,000 / 10,000 reviews."""
-        found = imdb(seed, data_dir=data_dir, vocabulary=self.vocabulary, max_tokens=self.max_tokens)
-        reader = TextReader(tokenizer=found.tokenizer, max_tokens=self.max_tokens)
-        return Task(found.splits, found.embedding, class_names=found.class_names, reader=reader)
+        reviews = imdb(seed, data_dir=data_dir, vocabulary=self.vocabulary, max_tokens=self.max_tokens)
+        reader = TextReader(tokenizer=reviews.tokenizer, max_tokens=self.max_tokens)
+        return Task(reviews.splits, reviews.embedding, class_names=reviews.class_names, reader=reader)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColaConfig:
-    """Is this sentence acceptable English? Every seed has its own split.
+    """Acceptability of sentences; every seed has its own split.
 
-    `language_model` is the folder of a trained language model whose features stand beside the words,
-    "imdb" for the one that `sgpa data language-model` trains on IMDB's texts, or "none". `holdout` rows are
-    kept out of training where something is to be selected; the protocol selects nothing.
+    `language_model` is the folder of a trained language model whose features are added to the words,
+    "imdb" for the one that `sgpa data language-model` trains on IMDB's texts, or "none". `holdout` rows of
+    the training set are used for validation; the paper's protocol selects no epoch and uses none.
     """
 
     language_model: str = "imdb"
@@ -58,22 +62,22 @@ class ColaConfig:
         )
 
     def load(self, seed: int, data_dir: Path | None = None) -> Task:
-        """7,262 sentences to learn from, 1,816 of the same sources and 516 of others to be tested on."""
-        found = cola(seed, holdout=self.holdout, tokens=self.tokens, data_dir=data_dir)
+        """7,262 sentences for training, 1,816 of the same sources and 516 of other sources for testing."""
+        corpus = cola(seed, holdout=self.holdout, tokens=self.tokens, data_dir=data_dir)
         model = self._model()
-        features: Features | None = None if model is None else cached_features(model, found.sentences)
-        splits, names = found.splits(features), found.class_names
-        shifts = {"cola-ood": lambda: found.dataset(found.ood, features)}
+        features: Features | None = None if model is None else cached_features(model, corpus.sentences)
+        splits, names = corpus.splits(features), corpus.class_names
+        shifts = {"cola-ood": lambda: corpus.dataset(corpus.ood, features)}
         reader = WordReader(
-            words=found.vocabulary.words,
-            max_words=found.embedding["max_tokens"],
+            words=corpus.vocabulary.words,
+            max_words=corpus.embedding["max_tokens"],
             tokens=self.tokens,
             language_model=None if model is None else str(self._folder().resolve()),
         )
         common = Task(splits, class_names=names, reader=reader, shifts=shifts)
         if model is None:
-            return replace(common, embedding=TokenConfig(**found.embedding))
-        sizes = found.embedding | {"features": model.width, "layers": model.layers}
+            return replace(common, embedding=TokenConfig(**corpus.embedding))
+        sizes = corpus.embedding | {"features": model.width, "layers": model.layers}
         return replace(common, sizes=sizes)
 
     def _folder(self) -> Path:
@@ -89,3 +93,45 @@ class ColaConfig:
                 "from the words alone with --set task.language_model=none"
             )
         return ElmoModel.load(folder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTableConfig:
+    """A CSV, TSV or Parquet table with a column of texts and one of labels.
+
+    The rows are split by `split_seed`. The tokenizer is trained on rows that are not tested on.
+    """
+
+    path: str
+    text_column: str | None = None
+    label_column: str | None = None
+    vocabulary: int = 8000
+    split_seed: int = 0
+
+    augmentation = ""
+
+    def __post_init__(self) -> None:
+        check_fields("task", [("vocabulary", self.vocabulary, self.vocabulary >= 300, "300 or more")])
+
+    @property
+    def dataset(self) -> str:
+        """Name of the file."""
+        return Path(self.path).stem
+
+    def load(self, seed: int, data_dir: Path | None = None) -> Task:
+        """Read the table, train the tokenizer and split the rows."""
+        del seed, data_dir
+        texts, labels, classes = read_texts(Path(self.path), self.text_column, self.label_column)
+        rest, _ = split_test(len(labels), self.split_seed)
+        tokenizer = train_tokenizer([texts[i] for i in rest.tolist()], vocabulary=self.vocabulary)
+        ids, lengths = encode(tokenizer, texts)  # [N, T], [N]
+        splits, _ = split_rows(Dataset(ids, labels, lengths=lengths), self.split_seed)
+        return Task(
+            splits,
+            sizes={"vocabulary": tokenizer.get_vocab_size(), "pad": pad_id(tokenizer)},
+            outputs=len(classes),
+            class_names=tuple(classes),
+            reader=TextReader(tokenizer=tokenizer, column=self.text_column),
+            note=split_note(splits),
+            content=hashlib.sha256("\0".join([*classes, *texts]).encode()).hexdigest()[:16],
+        )

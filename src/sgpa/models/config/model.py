@@ -1,10 +1,10 @@
 """The config of a model, from which it is built, and which is saved with its weights."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
-from sgpa.core.errors import ConfigError, check_fields
+from sgpa.core.config import from_plain, to_plain
+from sgpa.core.errors import check_fields
 from sgpa.gp.likelihoods import LIKELIHOODS
 from sgpa.models.config.attention import (
     AttentionConfig,
@@ -97,25 +97,10 @@ NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 def to_json(config: Any) -> Any:
-    """A config as plain data; every object says what kind it is."""
-    if type(config) not in NAMES:
-        return config
-    parts = {f.name: to_json(getattr(config, f.name)) for f in fields(config)}
-    return {"kind": NAMES[type(config)], **parts}
+    """A model config as plain data; every object says what kind it is."""
+    return to_plain(config, NAMES)
 
 
 def from_json(data: Any) -> Any:
-    """The config that `to_json` wrote, checked again."""
-    if not isinstance(data, Mapping):
-        return data
-    kind = KINDS.get(str(data.get("kind")))
-    if kind is None:
-        raise ConfigError(f"unknown kind {data.get('kind')!r} in a model config (known: {', '.join(KINDS)})")
-    given = {key: from_json(value) for key, value in data.items() if key != "kind"}
-    known = {f.name for f in fields(kind)}
-    if unknown := set(given) - known:
-        raise ConfigError(f"{data['kind']}: unknown fields {', '.join(sorted(unknown))}")
-    try:
-        return kind(**given)
-    except TypeError as error:
-        raise ConfigError(f"{data['kind']}: {error}") from error
+    """The config that `to_json` wrote, checked again; names of older versions are translated."""
+    return from_plain(data, KINDS, "model config")

@@ -1,4 +1,4 @@
-"""Jobs side by side in processes of this machine, one thread each."""
+"""Jobs in several processes of this machine, one thread each."""
 
 import multiprocessing
 import os
@@ -14,32 +14,32 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sgpa.core.errors import SgpaError
-from sgpa.experiments.runner.jobs import Announce, Job
+from sgpa.experiments.runner.jobs import Job, OnProgress
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
 
-RETRIES = 2  # of a job whose process died: it goes on from its checkpoint
-_news: list[Any] = []  # in a process of the pool: the queue that its news go through
+RETRIES = 2  # of a job whose process died; it resumes from its checkpoint
+_queue: list[Any] = []  # in a process of the pool: the queue for progress
 
 
 @dataclass
 class Attempt:
-    """A job that was begun, and what will become of it."""
+    """A job that was started, and its outcome."""
 
     job: Job
-    left: int = RETRIES
+    left: int = field(default_factory=lambda: RETRIES)
     outcome: "Future[None]" = field(default_factory=Future)
 
 
 class Processes:
-    """A pool of `slots` processes. They end when this one does, however it ends.
+    """A pool of `slots` processes, which end when this process ends, however it ends.
 
-    Where one of them dies (killed, or out of memory) all are started anew and their jobs tried again.
+    If one of them dies (killed, or out of memory), all are started anew and their jobs are run again.
     """
 
-    def __init__(self, slots: int, announce: Announce) -> None:
-        self.slots, self.announce = slots, announce
+    def __init__(self, slots: int, on_progress: OnProgress) -> None:
+        self.slots, self.on_progress = slots, on_progress
         self.again: list[Attempt] = []  # attempts whose process died
 
     def __enter__(self) -> "Processes":
@@ -48,18 +48,18 @@ class Processes:
 
     def _open(self) -> None:
         context = multiprocessing.get_context("spawn")
-        self.news: Queue[tuple[Any, ...]] = context.Queue()
-        self.pool = ProcessPoolExecutor(self.slots, context, begin, (os.getpid(), self.news))
+        self.queue: Queue[tuple[Any, ...]] = context.Queue()
+        self.pool = ProcessPoolExecutor(self.slots, context, begin, (os.getpid(), self.queue))
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:  # nobody waits for them any more; what they were at goes on from its checkpoint
+        if kind is not None:  # do not wait for running jobs; they resume from their checkpoints
             for child in multiprocessing.active_children():
                 child.terminate()
         self.pool.shutdown(cancel_futures=True)
         self._show()
 
     def ready(self, directory: Path, device: str) -> None:
-        """They can do what this process can."""
+        """Nothing to check: the processes can do what this one can."""
 
     def submit(self, job: Job) -> "Future[None]":
         """Start a job in one of the processes."""
@@ -77,7 +77,7 @@ class Processes:
             elif attempt.left:
                 self.again.append(attempt)
             else:
-                attempt.outcome.set_exception(SgpaError(DIED))
+                attempt.outcome.set_exception(SgpaError(_died()))
 
         try:
             self.pool.submit(_work, attempt.job).add_done_callback(finish)
@@ -85,10 +85,10 @@ class Processes:
             self.again.append(attempt)
 
     def listen(self) -> None:
-        """Show what the processes have told; start them anew where one has died."""
+        """Show progress; start the processes anew if one has died."""
         self._show()
         if self.again:
-            self.pool.shutdown()  # by now all its jobs are back
+            self.pool.shutdown()  # all its jobs have ended
             self._open()
             attempts, self.again = self.again, []
             for attempt in attempts:
@@ -98,19 +98,20 @@ class Processes:
     def _show(self) -> None:
         try:
             while True:
-                self.announce(*self.news.get_nowait())
+                self.on_progress(*self.queue.get_nowait())
         except Empty:
             pass
 
 
-DIED = f"its process, or one beside it, died {RETRIES + 1} times; if memory was short, use fewer workers"
+def _died() -> str:
+    return f"its process, or one beside it, died {RETRIES + 1} times; if memory was short, use fewer workers"
 
 
-def begin(parent: int, news: "Queue[Any]") -> None:
-    """Prepare a process: one thread, and an end as soon as nobody waits for it."""
+def begin(parent: int, queue: "Queue[Any]") -> None:
+    """Prepare a process: one thread, and an exit as soon as the parent is gone."""
     torch.set_num_threads(1)
-    news.cancel_join_thread()  # news that nobody reads must not keep a process alive
-    _news[:] = [news]
+    queue.cancel_join_thread()  # progress that nobody reads must not keep a process alive
+    _queue[:] = [queue]
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -121,8 +122,8 @@ def begin(parent: int, news: "Queue[Any]") -> None:
 
 
 def _work(job: Job) -> None:
-    job.work(_tell)
+    job.work(_put)
 
 
-def _tell(*line: Any) -> None:
-    _news[0].put(line)
+def _put(*line: Any) -> None:
+    _queue[0].put(line)

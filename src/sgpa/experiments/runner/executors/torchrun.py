@@ -1,18 +1,19 @@
-"""Jobs where torchrun started several processes: they do each training together, and the leader tests."""
+"""Jobs in processes that torchrun started: all share every training, the leader tests."""
 
 from concurrent.futures import Future
 
 from sgpa.core.errors import SgpaError
-from sgpa.experiments.runner.jobs import Announce, InProcess, Job
+from sgpa.experiments.runner.executors.in_process import InProcess
+from sgpa.experiments.runner.jobs import Job, OnProgress, silent
 from sgpa.training import process_group
 
 
 class Ranks(InProcess):
-    """The leader's side: says which job is next and does its share of it."""
+    """The leader's side: broadcasts the next job and does its share of it."""
 
-    def __init__(self, announce: Announce) -> None:
-        super().__init__(announce)
-        self.lost = False  # whether the others may wait for something that this process has given up
+    def __init__(self, on_progress: OnProgress) -> None:
+        super().__init__(on_progress)
+        self.lost = False  # whether other processes may wait for a job that failed here
 
     def __enter__(self) -> "Ranks":
         return self
@@ -23,7 +24,7 @@ class Ranks(InProcess):
             process_group.from_leader(lambda: None)  # no more jobs
 
     def submit(self, job: Job) -> "Future[None]":
-        """Run it now, together with the others or, where it is a job for one, alone."""
+        """Run a job now, together with the other processes unless it is for one."""
         self._check()
         if job.alone:
             return super().submit(job)
@@ -34,14 +35,14 @@ class Ranks(InProcess):
 
     def _check(self) -> None:
         if self.lost:
-            raise SgpaError("a job failed in one of several processes; start again to go on with the others")
+            raise SgpaError("a job failed in one of several processes; re-run the same command to resume")
 
 
 def follow() -> None:
-    """The side of all others: do every job that the leader begins, until there is none."""
+    """The other processes' side: do every job that the leader broadcasts, until there are no more."""
     while (job := process_group.from_leader(_nothing)) is not None:
         try:
-            job.work(_silent)
+            job.work(silent)
         except Exception:
             if not process_group.all_fail():
                 raise
@@ -49,7 +50,3 @@ def follow() -> None:
 
 def _nothing() -> Job | None:
     return None
-
-
-def _silent(*_: object) -> None:
-    """The leader tells."""

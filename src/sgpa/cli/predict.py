@@ -1,0 +1,114 @@
+"""`sgpa predict`: answers for new inputs."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from sgpa.cli.options import AsJson, Device, Run, chosen_cell, rename_arguments_in_errors, show_json
+from sgpa.cli.progress import console
+
+if TYPE_CHECKING:
+    from sgpa.inference.answers import Answer, Trained
+
+SHOWN = 60  # characters of a text in the table
+
+
+def predict(
+    run: Run,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Images or folders of images; for texts and SMILES .txt (one per line), .csv or .parquet.",
+            show_default=False,
+        ),
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option("--text", help="A text, or a SMILES; may be given several times.", show_default=False),
+    ] = None,
+    column: Annotated[
+        str | None, typer.Option(help="The column of texts or SMILES in tables; guessed by default.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the answers to this CSV file.", show_default=False)
+    ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of samples to average; 0 uses SGPA's variance in closed form. By default ten, for "
+            "which the limit of trust was chosen.",
+            show_default=False,
+        ),
+    ] = None,
+    device: Device = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Predict labels or values for new inputs, with uncertainty. Needs none of the training data.
+
+    An answer is trusted if its entropy (for values, its variance) is below a limit: the 95 % quantile of the
+    right answers on held-out data.
+    """
+    from sgpa.core.devices import check_device
+    from sgpa.experiments.runner import saved_predictor
+    from sgpa.inference.answers import write_csv
+
+    check_device(device)
+    cell = chosen_cell(run)
+    with console.status("reading the model"):
+        trained = saved_predictor(cell).open(device)
+    options = {"text_column": "--column", "smiles_column": "--column", "`samples`": "--samples"}
+    with rename_arguments_in_errors(options), console.status("predicting"):
+        if samples is not None:
+            trained = trained.with_samples(samples)
+        answers = trained.answers(trained.reader.read(files or [], text or [], column))
+    if out is not None:
+        write_csv(answers, out)
+    if as_json:
+        show_json(answers)
+        return
+    _show(answers, trained)
+    if out is not None:
+        typer.echo(f"Answers: {out}")
+
+
+def _show(answers: "list[Answer]", trained: "Trained") -> None:
+    """One line per answer."""
+    regression = "value" in answers[0]
+    columns = (
+        {"value": "value", "deviation": "± deviation", "model_deviation": "from the model"}
+        | {"data_deviation": "from the data"}
+        if regression
+        else {"label": "label", "probability": "probability", "entropy": "entropy"}
+        | {"mutual_information": "mutual inf."}
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("input", overflow="fold")
+    for heading in columns.values():
+        table.add_column(heading, justify="left" if heading == "label" else "right")
+    table.add_column("trust")
+    for answer in answers:
+        shown = [answer[name] for name in columns]
+        cells = [escape(x) if isinstance(x, str) else f"{x:.4g}" if regression else f"{x:.3f}" for x in shown]
+        trust = "yes" if answer["trust"] else "[bold red]no[/]"
+        table.add_row(escape(_input(answer)), *cells, trust)
+    Console().print(table)
+    doubtful = sum(not answer["trust"] for answer in answers)
+    limit = trained.threshold**0.5 if regression else trained.threshold
+    score = "deviation" if regression else "entropy"
+    if not math.isfinite(limit):
+        typer.echo("Do not trust any of these: no answer on held-out data was right.")
+    elif doubtful:
+        typer.echo(f"Do not trust {doubtful} of {len(answers)} answers: their {score} is above {limit:.3g}.")
+
+
+def _input(answer: "Answer") -> str:
+    """The input of an answer, short enough for a table."""
+    text = answer.get("text", answer.get("smiles"))
+    if text is None:
+        return str(answer["file"])
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."

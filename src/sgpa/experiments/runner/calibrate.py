@@ -1,0 +1,115 @@
+"""Calibration: from trained models to a predictor, its threshold of trust and its description on disk."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os.path import relpath
+from pathlib import Path
+from typing import Any
+
+from sgpa.core.errors import CheckpointError, InputError
+from sgpa.core.files import load_exactly, read_json, read_tensors, write_json, write_tensors
+from sgpa.core.types import Predictor
+from sgpa.evaluation.results import Subject
+from sgpa.experiments.runner.run_folder import RunFolder
+from sgpa.experiments.tasks import Task
+from sgpa.inference import readers
+from sgpa.inference.saved import COMBINED, FILE, describe
+from sgpa.inference.trust import saved_limit, threshold
+from sgpa.methods import Calibration, Tensors
+from sgpa.models import Transformer, saving
+from sgpa.training.plan import Plan
+
+
+@dataclass(frozen=True)
+class CalibratedMethod:
+    """A trained and calibrated method with its data: ready to be tested."""
+
+    run_folder: RunFolder
+    plan: Plan
+    seed: int
+    task: Task
+    predictor: Predictor
+    threshold: float  # answers with a score above it are not trusted
+    members: tuple[Predictor, ...]  # what the predictor combines
+    combined: Tensors  # what the combination needs
+
+    @property
+    def subject(self) -> Subject:
+        """The columns that all records of this method share."""
+        data = self.run_folder.recipe.task
+        return Subject(data.dataset, self.plan.attention, self.plan.method.id, self.seed, data.augmentation)
+
+
+def calibrate(
+    run_folder: RunFolder, plan: Plan, seed: int, models: Mapping[int, Transformer] | None = None
+) -> CalibratedMethod:
+    """Calibrate a trained method, once, and describe the predictor in the cell's folder.
+
+    Args:
+        run_folder: Where the run is.
+        plan: The method and its stages.
+        seed: The seed of the cell.
+        models: What `train` returned; models that are not given are read from disk.
+    """
+    cell, method = run_folder.cell(plan, seed), plan.method
+    metadata = read_json(cell / FILE) if (cell / FILE).exists() else None
+    task = run_folder.task(seed)
+    if metadata is not None:
+        _check_data(cell, metadata, task, run_folder.recipe.task.dataset)
+    members = run_folder.members(plan, seed)
+    predictors = []
+    for number, member in zip(plan.members(seed), members, strict=True):
+        own = task if number == seed else run_folder.task(number)
+        model = None if plan.suffix else (models or {}).get(number)
+        model = _read_model(run_folder, plan, member.model, own) if model is None else model
+        file = member.calibrated
+        assert file is not None
+        if not file.exists():
+            write_tensors(file, method.calibrate(model, Calibration(own.splits.train, own.splits.validation)))
+        calibrated = {name: value.to(model.device) for name, value in read_tensors(file)[0].items()}
+        predictors.append(method.predictor(model, calibrated))
+    combined = _combined(cell / COMBINED, plan, predictors, task)
+    predictor = method.combine(predictors, combined)
+    if task.reader is not None and not (cell / readers.FILE).exists():
+        task.reader.save(cell)
+    if metadata is None:
+        limit = threshold(predictor, task.splits.validation)
+        metadata = {
+            "method": method.id,
+            "attention": plan.attention,
+            "seed": seed,
+            "data": {run_folder.recipe.task.dataset: task.fingerprint},
+            "trainings": [Path(relpath(f, cell)).as_posix() for f in run_folder.trainings(plan, seed)],
+            **describe(cell, method, members, limit, task.class_names),
+        }
+        write_json(cell / FILE, metadata)
+    limit = saved_limit(metadata["threshold"])
+    return CalibratedMethod(run_folder, plan, seed, task, predictor, limit, tuple(predictors), combined)
+
+
+def _check_data(cell: Path, metadata: Mapping[str, Any], task: Task, dataset: str) -> None:
+    """Raise if the data are not those that the cell was made from; version 0.1 did not note them."""
+    if metadata.get("data", {}).get(dataset, task.fingerprint) != task.fingerprint:
+        raise InputError(
+            f"the data of {dataset} have changed since {cell} was trained, so its test rows are others now; "
+            "train again into another folder"
+        )
+
+
+def _combined(file: Path, plan: Plan, predictors: Sequence[Predictor], task: Task) -> Tensors:
+    """What the predictors need to predict together, computed once."""
+    if file.exists():
+        return read_tensors(file)[0]
+    if tensors := plan.method.calibrate_ensemble(predictors, task.splits.validation):
+        write_tensors(file, tensors)
+    return tensors
+
+
+def _read_model(run_folder: RunFolder, plan: Plan, folder: Path, task: Task) -> Transformer:
+    """The model at the end of a plan's stages."""
+    last = plan.stages[-1]
+    if not (folder / "config.json").exists():
+        raise CheckpointError(f"{folder.parent} is not trained to its end; train it first")
+    model = last.method.build(last.model(run_folder.model(task)))
+    load_exactly(model, saving.load(folder)[1], folder)
+    return model.to(run_folder.device).eval()

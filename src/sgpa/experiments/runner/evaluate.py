@@ -1,0 +1,104 @@
+"""Evaluation of a cell: `results.json` holds its records and curves, `timings.json` its costs."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from sgpa.core import provenance
+from sgpa.core.config import to_plain
+from sgpa.core.files import file_digest, write_json
+from sgpa.core.types import Predictor
+from sgpa.experiments.runner.calibrate import CalibratedMethod, calibrate
+from sgpa.experiments.runner.jobs import OnProgress, silent
+from sgpa.experiments.runner.result_cache import FileCache
+from sgpa.experiments.runner.run_folder import RunFolder
+from sgpa.experiments.tasks import evaluate_task
+from sgpa.inference.serve import serve, worth_serving
+from sgpa.models import Transformer, saving
+from sgpa.training.logs import history, read_log, seconds
+from sgpa.training.plan import Plan
+
+TIMED_ROWS = 200
+SERVED_ROWS = 400
+
+
+def evaluate_cell(
+    run_folder: RunFolder,
+    plan: Plan,
+    seed: int,
+    on_progress: OnProgress = silent,
+    *,
+    again: bool = False,
+    models: Mapping[int, Transformer] | None = None,
+) -> None:
+    """Test a trained method, once unless `again`; a test that was stopped is resumed.
+
+    `models` are those that `train` returned; others are read from disk.
+    """
+    cell = run_folder.cell(plan, seed)
+    if (cell / "results.json").exists() and not again:
+        return
+    name = f"test {plan.attention} {plan.method.id}, seed {seed}"
+
+    def on_test(what: str, done: int, total: int) -> None:
+        on_progress(name, done, total, what)
+
+    calibrated = calibrate(run_folder, plan, seed, models)
+    how, file = run_folder.recipe.evaluation, cell / "tested.jsonl"
+    if again:
+        file.unlink(missing_ok=True)
+    weights = [member.model / saving.WEIGHTS for member in run_folder.members(plan, seed)]
+    digests = [file_digest(path) for path in weights]
+    fingerprint = calibrated.task.fingerprint
+    cache = FileCache(file, {"models": digests, "evaluation": to_plain(how), "data": fingerprint})
+    costs = timings(calibrated)
+    results = evaluate_task(fast(calibrated), calibrated.subject, calibrated.task, how, on_test, cache)
+    if plan.method.trains is plan.method:  # the log of a post-hoc method is that of its base
+        log = run_folder.training(plan, plan.stages[-1], seed) / "log.jsonl"
+        results.add_curve(calibrated.subject, "training", "", history(log, f"validation{plan.suffix}"))
+    provenance.record(cell)
+    write_json(cell / "timings.json", costs)
+    write_json(
+        cell / "results.json",
+        {
+            "records": results.records,
+            "curves": results.curves,
+            "data": {calibrated.subject.dataset: fingerprint},
+            "note": calibrated.task.note,
+        },
+    )
+    file.unlink()
+
+
+def fast(calibrated: CalibratedMethod) -> Predictor:
+    """The predictor, compiled if it samples 75 corrupted test sets on a GPU."""
+    if calibrated.task.corrupted is None or not calibrated.run_folder.device.startswith("cuda"):
+        return calibrated.predictor
+    served = [serve(member, SERVED_ROWS) for member in calibrated.members if worth_serving(member)]
+    if len(served) < len(calibrated.members):
+        return calibrated.predictor
+    return calibrated.plan.method.combine(served, calibrated.combined)
+
+
+def timings(calibrated: CalibratedMethod) -> dict[str, Any]:
+    """Training time from the logs, and the time of a prediction."""
+    run_folder, plan = calibrated.run_folder, calibrated.plan
+    logs = [folder / "log.jsonl" for folder in run_folder.trainings(plan, calibrated.seed)]
+    lines = list(read_log(logs[-1]))
+    steps = -(-len(calibrated.task.splits.train) // plan.stages[-1].optim.batch_size)
+    rows = calibrated.task.splits.test.inputs[:TIMED_ROWS]
+    calibrated.predictor.predict(rows)  # the first call is slower
+    started = time.monotonic()
+    calibrated.predictor.predict(rows)
+    if run_folder.device.startswith("cuda"):
+        torch.cuda.synchronize()
+    return {
+        **asdict(calibrated.subject),
+        "train_seconds": sum(seconds(log) for log in logs),
+        "seconds_per_step": sum(line["seconds"] for line in lines) / max(1, steps * len(lines)),
+        "predict_seconds_per_row": (time.monotonic() - started) / len(rows),
+        "peak_memory_bytes": max((line.get("peak_memory_bytes") or 0 for line in lines), default=0) or None,
+    }

@@ -1,0 +1,150 @@
+"""A saved predictor: a folder that describes itself in `run.json`, opened without recipe or training data.
+
+`run.json` holds the method as plain data, the folders of the members' models (relative to it), the threshold
+of trust and the names of the classes. `reader.json` beside it says how new inputs are read.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from os.path import relpath
+from pathlib import Path
+from typing import Any
+
+from sgpa.core.config import from_plain, to_plain
+from sgpa.core.errors import CheckpointError
+from sgpa.core.files import copy_all, read_json, read_tensors, write_json
+from sgpa.inference import readers
+from sgpa.inference.answers import Trained
+from sgpa.inference.trust import saved_limit
+from sgpa.methods import NOTHING, Method
+from sgpa.methods.kinds import KINDS
+from sgpa.models import Transformer
+from sgpa.models.saving import WEIGHTS
+
+FILE = "run.json"
+COMBINED = "calibrated-together.safetensors"  # what an ensemble's combination needs
+EXPORTED = ("method", "attention", "seed")  # entries of run.json that an exported model keeps
+
+
+@dataclass(frozen=True)
+class Member:
+    """One trained model of a predictor: its folder, and the file of its calibration."""
+
+    model: Path
+    calibrated: Path | None = None
+
+
+@dataclass(frozen=True)
+class SavedPredictor:
+    """A finished run on disk."""
+
+    method: Method
+    members: tuple[Member, ...]
+    threshold: float
+    classes: tuple[str, ...]
+    reader: Path  # folder with reader.json
+    combined: Path | None = None  # file with what an ensemble's combination needs
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # run.json
+
+    def open(self, device: str = "cpu") -> Trained:
+        """Read models, calibration and reader."""
+        predictors = []
+        for member in self.members:
+            model = Transformer.from_pretrained(member.model).to(device)
+            tensors = {} if member.calibrated is None else read_tensors(member.calibrated)[0]
+            calibrated = {name: value.to(device) for name, value in tensors.items()}
+            predictors.append(self.method.predictor(model, calibrated))
+        combined = NOTHING if self.combined is None else read_tensors(self.combined)[0]
+        predictor = self.method.combine(predictors, combined)
+        return Trained(predictor, readers.load(self.reader), self.threshold, self.classes)
+
+    def export(self, folder: Path) -> Path:
+        """Copy what predictions need into a new folder, which describes itself; returns the folder."""
+        members: list[Member] = []
+        pairs: list[tuple[Path, Path]] = []
+        for i, member in enumerate(self.members):
+            model = folder / ("model" if len(self.members) == 1 else f"model-{i}")
+            pairs += [(member.model / name, model / name) for name in ("config.json", WEIGHTS)]
+            calibrated = None
+            if member.calibrated is not None:
+                calibrated = folder / f"calibrated-{i}.safetensors"
+                pairs.append((member.calibrated, calibrated))
+            members.append(Member(model, calibrated))
+        pairs += [(self.reader / name, folder / name) for name in _reader_files(self.reader)]
+        pairs += [] if self.combined is None else [(self.combined, folder / COMBINED)]
+        copy_all(pairs, folder)
+        kept = {name: self.metadata[name] for name in EXPORTED if name in self.metadata}
+        write_json(folder / FILE, kept | describe(folder, self.method, members, self.threshold, self.classes))
+        return folder
+
+
+def describe(
+    folder: Path, method: Method, members: Iterable[Member], threshold: float, classes: Sequence[str]
+) -> dict[str, Any]:
+    """The entries of `run.json` that `read_saved` needs; paths are relative to `folder`."""
+
+    def relative(path: Path | None) -> str | None:
+        return None if path is None else Path(relpath(path, folder)).as_posix()
+
+    return {
+        "predictor": to_plain(method),
+        "members": [{"model": relative(m.model), "calibrated": relative(m.calibrated)} for m in members],
+        "threshold": threshold,
+        "classes": list(classes),
+    }
+
+
+def read_metadata(folder: Path) -> dict[str, Any]:
+    """`run.json` of a folder, checked."""
+    file = folder / FILE
+    if not file.is_file():
+        raise CheckpointError(
+            f"{folder} holds no finished run (there is no run.json); finish its training with `sgpa train`"
+        )
+    try:
+        metadata = read_json(file)
+    except CheckpointError:
+        metadata = None
+    if not isinstance(metadata, dict) or "threshold" not in metadata:
+        raise CheckpointError(f"{file} does not describe a run; it was damaged or made by something else")
+    return metadata
+
+
+def describes_itself(metadata: Mapping[str, Any]) -> bool:
+    """Whether a `run.json` names method and models; version 0.1 did not write them."""
+    return "predictor" in metadata and "members" in metadata
+
+
+def read_saved(
+    folder: Path, metadata: Mapping[str, Any] | None = None, kinds: Mapping[str, type] = KINDS
+) -> SavedPredictor:
+    """The predictor that a folder describes.
+
+    Args:
+        folder: A finished cell of a run, or an exported model.
+        metadata: Its `run.json`, if it was read already.
+        kinds: The classes that its method may be made of, for methods outside this package.
+
+    >>> read_saved(Path("models/photos")).open().classes  # doctest: +SKIP
+    """
+    metadata = read_metadata(folder) if metadata is None else metadata
+    if not describes_itself(metadata):
+        raise CheckpointError(f"{folder / FILE} names no method; it was written by sgpa 0.1")
+    members = [
+        Member(folder / m["model"], None if m["calibrated"] is None else folder / m["calibrated"])
+        for m in metadata["members"]
+    ]
+    combined = folder / COMBINED
+    return SavedPredictor(
+        method=from_plain(metadata["predictor"], kinds, str(folder / FILE)),
+        members=tuple(members),
+        threshold=saved_limit(metadata["threshold"]),
+        classes=tuple(metadata["classes"]),
+        reader=folder,
+        combined=combined if combined.exists() else None,
+        metadata=metadata,
+    )
+
+
+def _reader_files(folder: Path) -> list[str]:
+    return [name for name in (readers.FILE, readers.TOKENIZER) if (folder / name).exists()]
