@@ -15,6 +15,7 @@ from sgpa.data.language_model.model import ElmoConfig, ElmoModel
 from sgpa.experiments.recipes import RECIPES, Recipe, alternatives, find, leaves, override, plan, plans
 from sgpa.experiments.runner import RunFolder, benchmark, open_cell
 from sgpa.gp.objective import Progress, negative_elbo
+from sgpa.inference.trust import TrustRule
 from sgpa.methods import CATALOGUE, Ensemble, Mle
 from sgpa.methods.base import Method
 from sgpa.models import KernelAttentionConfig, Transformer
@@ -113,8 +114,9 @@ def test_all_methods_of_a_task_run_with_both_attentions(tmp_path, data, name):
     values = [r["value"] for r in outcome.results["records"] if r["metric"] == "nll"]
     assert all(value is not None and value < 1e3 for value in values)
     cell = tmp_path / "cells" / "kernel-sgpa-0"
-    limit = read_json(cell / "run.json")["threshold"]
-    assert open_cell(cell, data_dir=data).threshold == (float("inf") if limit is None else limit)
+    saved = read_json(cell / "run.json")
+    assert open_cell(cell, data_dir=data).rule == TrustRule.from_json(saved)
+    assert saved["trust"]["max_uncertainty"] == saved["threshold"]
 
 
 def test_methods_share_trainings(tmp_path):

@@ -21,6 +21,7 @@ from sgpa.experiments.runner import RunFolder, benchmark, calibrate, export, ope
 from sgpa.inference import readers
 from sgpa.inference.answers import Trained
 from sgpa.inference.readers import ImageReader, MoleculeReader, Rows, TextReader, WordReader
+from sgpa.inference.trust import TrustRule
 from sgpa.methods import CATALOGUE
 from support import hub
 from support.terminal import sgpa
@@ -64,7 +65,7 @@ def test_an_exported_cell_predicts_the_same(cells, tmp_path, method):
     moved = shutil.move(tmp_path / "models", tmp_path / "elsewhere") / method
     expected, found = (open_trained(folder) for folder in (cell, moved))
     assert found.reader == expected.reader
-    assert found.threshold == expected.threshold
+    assert found.rule == expected.rule
     one, other = (t.predictor.predict(inputs).probabilities for t in (expected, found))
     assert torch.equal(one, other)
     kept = {file.name for file in (tmp_path / "elsewhere").rglob("*") if file.is_file()}
@@ -317,13 +318,15 @@ def test_answers_above_the_limit_are_not_trusted():
     p = torch.tensor([[0.98, 0.02], [0.5, 0.5]])
     found = Classification(p, torch.zeros(2))
     rows = Rows(torch.zeros(2, 1), [{"file": "a"}, {"file": "b"}])
-    sure, unsure = Trained(Fixed(found), ImageReader(), 0.3, ("cat", "dog")).answers(rows)
+    sure, unsure = Trained(Fixed(found), ImageReader(), TrustRule(0.3), ("cat", "dog")).answers(rows)
     assert (sure["label"], sure["trust"], unsure["trust"]) == ("cat", True, False)
     assert unsure["entropy"] == pytest.approx(np.log(2))
     assert unsure["mutual_information"] == pytest.approx(np.log(2))
-    assert not any(answer["trust"] for answer in Trained(Fixed(found), ImageReader(), np.inf).answers(rows))
+    assert (sure["reason"], unsure["reason"]) == ("", "unsure")
+    never = Trained(Fixed(found), ImageReader(), TrustRule(-np.inf))
+    assert not any(answer["trust"] for answer in never.answers(rows))
     values = Regression(torch.tensor([[1.0, 5.0], [3.0, 5.0]]), torch.tensor(1.0))
-    one, two = Trained(Fixed(values), ImageReader(), 2.5).answers(rows)
+    one, two = Trained(Fixed(values), ImageReader(), TrustRule(2.5)).answers(rows)
     assert (one["value"], one["model_deviation"], one["trust"]) == (2.0, 1.0, False)
     assert two["deviation"] == pytest.approx(np.sqrt(2))
     assert two["trust"]

@@ -19,6 +19,7 @@ from sgpa.gp.likelihoods import (
 )
 from sgpa.inference.answers import Trained
 from sgpa.inference.readers import ImageReader, Rows
+from sgpa.inference.trust import TrustRule
 from sgpa.methods import McDropout, Mfvi, Sgpa, Sngp, sgpa_ensemble
 from sgpa.methods.ensemble import EnsemblePredictor
 from sgpa.models import DotProductConfig, MeanFieldConfig, SgpaConfig, Transformer
@@ -289,8 +290,8 @@ def test_predictors_without_a_number_of_samples_are_refused():
 
 def test_a_saved_predictor_predicts_without_drawing():
     rows = Rows(images(), [{"file": str(i)} for i in range(3)])
-    trained = Trained(build(), ImageReader(size=8, grey=True), 1.0).with_samples(0)
-    assert trained.threshold == 1.0
+    trained = Trained(build(), ImageReader(size=8, grey=True), TrustRule(1.0)).with_samples(0)
+    assert trained.rule == TrustRule(1.0)
     expected = trained.predictor.model.predict(rows.inputs, samples=0)
     answers = trained.answers(rows)
     assert [answer["entropy"] for answer in answers] == pytest.approx(expected.entropy.tolist())

@@ -1,6 +1,5 @@
 """`sgpa predict`: answers for new inputs."""
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,8 +49,9 @@ def predict(
 ) -> None:
     """Predict labels or values for new inputs, with uncertainty. Needs none of the training data.
 
-    An answer is trusted if its entropy (for values, its variance) is below a limit: the 95 % quantile of the
-    right answers on held-out data.
+    An answer is not trusted for one of two reasons. Unsure: its entropy (for values, its variance) is above a
+    limit, chosen on held-out data so that at most 10 % of the trusted answers are wrong. Unfamiliar: the
+    input is more novel than 95 % of held-out data.
     """
     from sgpa.core.devices import check_device
     from sgpa.experiments.runner import saved_predictor
@@ -90,20 +90,26 @@ def _show(answers: "list[Answer]", trained: "Trained") -> None:
     table.add_column("input", overflow="fold")
     for heading in columns.values():
         table.add_column(heading, justify="left" if heading == "label" else "right")
+    measured = "novelty" in answers[0]
+    if measured:
+        table.add_column("novelty", justify="right")
     table.add_column("trust")
     for answer in answers:
         shown = [answer[name] for name in columns]
         cells = [escape(x) if isinstance(x, str) else f"{x:.4g}" if regression else f"{x:.3f}" for x in shown]
-        trust = "yes" if answer["trust"] else "[bold red]no[/]"
+        cells += [f"{answer['novelty']:.2f}"] if measured else []
+        trust = "yes" if answer["trust"] else f"[bold red]no[/] ({answer['reason']})"
         table.add_row(escape(_input(answer)), *cells, trust)
     Console().print(table)
-    doubtful = sum(not answer["trust"] for answer in answers)
-    limit = trained.threshold**0.5 if regression else trained.threshold
-    score = "deviation" if regression else "entropy"
-    if not math.isfinite(limit):
-        typer.echo("Do not trust any of these: no answer on held-out data was right.")
-    elif doubtful:
-        typer.echo(f"Do not trust {doubtful} of {len(answers)} answers: their {score} is above {limit:.3g}.")
+    doubtful = [answer["reason"] for answer in answers if not answer["trust"]]
+    if doubtful:
+        typer.echo(f"Do not trust {len(doubtful)} of {len(answers)} answers.")
+    rule = trained.rule
+    if rule.max_error is not None and not rule.guaranteed:
+        typer.echo(
+            f"The limit on entropy is an estimate: {rule.rows} held-out rows cannot show that at most "
+            f"{rule.max_error:.0%} of the trusted answers are wrong."
+        )
 
 
 def _input(answer: "Answer") -> str:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,9 @@ from torch import Tensor
 from sgpa.core.errors import InputError
 from sgpa.core.files import write_text
 from sgpa.core.types import Classification, Predictor, Regression
+from sgpa.inference.novelty import NoveltyOf
 from sgpa.inference.readers import Reader, Rows
+from sgpa.inference.trust import TrustRule
 
 Answer = dict[str, Any]
 
@@ -22,17 +23,18 @@ Answer = dict[str, Any]
 class Trained:
     """A trained predictor with its reader; the training data are not needed.
 
-    Answers whose score (entropy, or variance) is above `threshold` are not trusted. An infinite threshold
-    means that no held-out answer was right; then no answer is trusted.
+    `rule` says which answers to trust. `novelty` measures how unfamiliar an input is; None for runs of
+    version 0.1 and where too few rows were held out.
     """
 
     predictor: Predictor
     reader: Reader
-    threshold: float
+    rule: TrustRule
     classes: tuple[str, ...] = ()  # empty for regression
+    novelty: NoveltyOf | None = None
 
     def with_samples(self, samples: int) -> "Trained":
-        """The same with another number of samples; with 0 nothing is sampled. The threshold stays."""
+        """The same with another number of samples; with 0 nothing is sampled. The rule stays."""
         return replace(self, predictor=self.predictor.with_samples(samples))
 
     def answers(self, rows: Rows) -> list[Answer]:
@@ -40,16 +42,17 @@ class Trained:
 
         Classification: label, its probability, the entropy of all probabilities and the mutual information,
         the part of the entropy that is due to the model (in nats). Regression: value and standard deviation,
-        and the parts of the deviation that are due to the model and to the data.
+        and the parts of the deviation that are due to the model and to the data. Both: novelty (0 to 1, the
+        share of held-out rows that look more familiar), whether to trust the answer, and if not, why.
         """
         prediction = self.predictor.predict(rows.inputs)
-        scores = _list(prediction.score)
-        trust = [math.isfinite(self.threshold) and score <= self.threshold for score in scores]
+        novelty = None if self.novelty is None else self.novelty(rows.inputs)
+        reasons = self.rule.reasons(prediction.score, novelty)
+        added = [{"trust": not reason, "reason": reason} for reason in reasons]
+        if novelty is not None:
+            added = [{"novelty": value} | row for value, row in zip(_list(novelty), added, strict=True)]
         answers = self._labels(prediction) if isinstance(prediction, Classification) else _values(prediction)
-        return [
-            about | answer | {"trust": fine}
-            for about, answer, fine in zip(rows.about, answers, trust, strict=True)
-        ]
+        return [about | answer | more for about, answer, more in zip(rows.about, answers, added, strict=True)]
 
     def _labels(self, prediction: Classification) -> list[Answer]:
         names = self.classes or tuple(str(i) for i in range(prediction.probabilities.shape[-1]))

@@ -20,9 +20,13 @@ import torch
 from torch import Tensor
 
 from sgpa.core.errors import InputError
-from sgpa.models.pooled_features import PooledFeatures
+from sgpa.core.inputs import Inputs
+from sgpa.data import Dataset
+from sgpa.models import Transformer
+from sgpa.models.pooled_features import PooledFeatures, pooled_features
 
-MIN_ROWS = 10  # to estimate a spread from; with fewer, novelty is not offered
+MIN_ROWS = 10  # to estimate a spread from; with fewer, novelty is not measured
+MAX_ROWS = 2000  # of training and of held-out rows that the statistics are made of
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,36 @@ class Novelty:
             for i in range(count)
         ]
         return Novelty(parts[0], tuple(parts[1:]), of["offset"], of["scale"], of["held_out"])
+
+
+@dataclass(frozen=True)
+class NoveltyOf:
+    """Novelty of a model's inputs."""
+
+    model: Transformer
+    novelty: Novelty
+
+    def __call__(self, inputs: Inputs) -> Tensor:
+        """Novelty of every row in [0, 1], [N]."""
+        return self.novelty(pooled_features(self.model, inputs))
+
+    @staticmethod
+    def fit(model: Transformer, train: Dataset, held_out: Dataset) -> "NoveltyOf | None":
+        """Statistics of a trained model, from its training rows and rows it was not trained on.
+
+        None where there are fewer than `MIN_ROWS` of either. Of many rows a random part is used.
+        """
+        if min(len(train), len(held_out)) < MIN_ROWS:
+            return None
+        train, held_out = _some(train), _some(held_out)
+        labels = train.targets.cpu() if model.config.likelihood == "categorical" else None
+        features = [pooled_features(model, part.inputs) for part in (train, held_out)]
+        return NoveltyOf(model, Novelty.fit(features[0], labels, held_out=features[1]))
+
+
+def _some(data: Dataset) -> Dataset:
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
+    return data[order[:MAX_ROWS].sort().values] if len(data) > MAX_ROWS else data
 
 
 def _views(head: ClassDistances, layers: tuple[ClassDistances, ...], rows: PooledFeatures) -> Tensor:

@@ -1,7 +1,8 @@
 """A saved predictor: a folder that describes itself in `run.json`, opened without recipe or training data.
 
-`run.json` holds the method as plain data, the folders of the members' models (relative to it), the threshold
-of trust and the names of the classes. `reader.json` beside it says how new inputs are read.
+`run.json` holds the method as plain data, the folders of the members' models (relative to it), the rule of
+trust and the names of the classes. Beside it, `reader.json` says how new inputs are read, and
+`novelty.safetensors` how familiar inputs look.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,8 @@ from sgpa.core.errors import CheckpointError
 from sgpa.core.files import copy_all, read_json, read_tensors, write_json
 from sgpa.inference import readers
 from sgpa.inference.answers import Trained
-from sgpa.inference.trust import saved_limit
+from sgpa.inference.novelty import Novelty, NoveltyOf
+from sgpa.inference.trust import TrustRule
 from sgpa.methods import NOTHING, Method
 from sgpa.methods.kinds import KINDS
 from sgpa.models import Transformer
@@ -23,6 +25,7 @@ from sgpa.models.saving import WEIGHTS
 
 FILE = "run.json"
 COMBINED = "calibrated-together.safetensors"  # what an ensemble's combination needs
+NOVELTY = "novelty.safetensors"  # statistics of familiar inputs
 EXPORTED = ("method", "attention", "seed")  # entries of run.json that an exported model keeps
 
 
@@ -40,23 +43,27 @@ class SavedPredictor:
 
     method: Method
     members: tuple[Member, ...]
-    threshold: float
+    rule: TrustRule
     classes: tuple[str, ...]
     reader: Path  # folder with reader.json
     combined: Path | None = None  # file with what an ensemble's combination needs
+    novelty: Path | None = None  # file with the statistics of familiar inputs
     metadata: Mapping[str, Any] = field(default_factory=dict)  # run.json
 
     def open(self, device: str = "cpu") -> Trained:
         """Read models, calibration and reader."""
-        predictors = []
+        predictors, models = [], []
         for member in self.members:
             model = Transformer.from_pretrained(member.model).to(device)
             tensors = {} if member.calibrated is None else read_tensors(member.calibrated)[0]
             calibrated = {name: value.to(device) for name, value in tensors.items()}
             predictors.append(self.method.predictor(model, calibrated))
+            models.append(model)
         combined = NOTHING if self.combined is None else read_tensors(self.combined)[0]
         predictor = self.method.combine(predictors, combined)
-        return Trained(predictor, readers.load(self.reader), self.threshold, self.classes)
+        novelty = None if self.novelty is None else Novelty.from_tensors(read_tensors(self.novelty)[0])
+        measured = None if novelty is None else NoveltyOf(models[0], novelty)
+        return Trained(predictor, readers.load(self.reader), self.rule, self.classes, measured)
 
     def export(self, folder: Path) -> Path:
         """Copy what predictions need into a new folder, which describes itself; returns the folder."""
@@ -72,14 +79,15 @@ class SavedPredictor:
             members.append(Member(model, calibrated))
         pairs += [(self.reader / name, folder / name) for name in _reader_files(self.reader)]
         pairs += [] if self.combined is None else [(self.combined, folder / COMBINED)]
+        pairs += [] if self.novelty is None else [(self.novelty, folder / NOVELTY)]
         copy_all(pairs, folder)
         kept = {name: self.metadata[name] for name in EXPORTED if name in self.metadata}
-        write_json(folder / FILE, kept | describe(folder, self.method, members, self.threshold, self.classes))
+        write_json(folder / FILE, kept | describe(folder, self.method, members, self.rule, self.classes))
         return folder
 
 
 def describe(
-    folder: Path, method: Method, members: Iterable[Member], threshold: float, classes: Sequence[str]
+    folder: Path, method: Method, members: Iterable[Member], rule: TrustRule, classes: Sequence[str]
 ) -> dict[str, Any]:
     """The entries of `run.json` that `read_saved` needs; paths are relative to `folder`."""
 
@@ -89,7 +97,8 @@ def describe(
     return {
         "predictor": to_plain(method),
         "members": [{"model": relative(m.model), "calibrated": relative(m.calibrated)} for m in members],
-        "threshold": threshold,
+        "threshold": rule.to_json()["max_uncertainty"],  # all that version 0.1 reads
+        "trust": rule.to_json(),
         "classes": list(classes),
     }
 
@@ -134,14 +143,15 @@ def read_saved(
         Member(folder / m["model"], None if m["calibrated"] is None else folder / m["calibrated"])
         for m in metadata["members"]
     ]
-    combined = folder / COMBINED
+    combined, novelty = folder / COMBINED, folder / NOVELTY
     return SavedPredictor(
         method=from_plain(metadata["predictor"], kinds, str(folder / FILE)),
         members=tuple(members),
-        threshold=saved_limit(metadata["threshold"]),
+        rule=TrustRule.from_json(metadata),
         classes=tuple(metadata["classes"]),
         reader=folder,
         combined=combined if combined.exists() else None,
+        novelty=novelty if novelty.exists() else None,
         metadata=metadata,
     )
 

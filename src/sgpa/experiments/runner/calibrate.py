@@ -1,4 +1,4 @@
-"""Calibration: from trained models to a predictor, its threshold of trust and its description on disk."""
+"""Calibration: from trained models to a predictor, its rule of trust and its description on disk."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,9 @@ from sgpa.evaluation.results import Subject
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.tasks import Task
 from sgpa.inference import readers
-from sgpa.inference.saved import COMBINED, FILE, describe
-from sgpa.inference.trust import saved_limit, threshold
+from sgpa.inference.novelty import NoveltyOf
+from sgpa.inference.saved import COMBINED, FILE, NOVELTY, describe
+from sgpa.inference.trust import TrustRule, choose
 from sgpa.methods import Calibration, Tensors
 from sgpa.models import Transformer, saving
 from sgpa.training.plan import Plan
@@ -29,7 +30,7 @@ class CalibratedMethod:
     seed: int
     task: Task
     predictor: Predictor
-    threshold: float  # answers with a score above it are not trusted
+    rule: TrustRule  # which answers to trust
     members: tuple[Predictor, ...]  # what the predictor combines
     combined: Tensors  # what the combination needs
 
@@ -57,7 +58,7 @@ def calibrate(
     if metadata is not None:
         _check_data(cell, metadata, task, run_folder.recipe.task.dataset)
     members = run_folder.members(plan, seed)
-    predictors = []
+    predictors, first = [], None
     for number, member in zip(plan.members(seed), members, strict=True):
         own = task if number == seed else run_folder.task(number)
         model = None if plan.suffix else (models or {}).get(number)
@@ -68,23 +69,35 @@ def calibrate(
             write_tensors(file, method.calibrate(model, Calibration(own.splits.train, own.splits.validation)))
         calibrated = {name: value.to(model.device) for name, value in read_tensors(file)[0].items()}
         predictors.append(method.predictor(model, calibrated))
+        first = model if first is None else first
     combined = _combined(cell / COMBINED, plan, predictors, task)
     predictor = method.combine(predictors, combined)
     if task.reader is not None and not (cell / readers.FILE).exists():
         task.reader.save(cell)
     if metadata is None:
-        limit = threshold(predictor, task.splits.validation)
+        assert first is not None
+        rule = _trust(cell / NOVELTY, predictor, first, task)
         metadata = {
             "method": method.id,
             "attention": plan.attention,
             "seed": seed,
             "data": {run_folder.recipe.task.dataset: task.fingerprint},
             "trainings": [Path(relpath(f, cell)).as_posix() for f in run_folder.trainings(plan, seed)],
-            **describe(cell, method, members, limit, task.class_names),
+            **describe(cell, method, members, rule, task.class_names),
         }
         write_json(cell / FILE, metadata)
-    limit = saved_limit(metadata["threshold"])
-    return CalibratedMethod(run_folder, plan, seed, task, predictor, limit, tuple(predictors), combined)
+    rule = TrustRule.from_json(metadata)
+    return CalibratedMethod(run_folder, plan, seed, task, predictor, rule, tuple(predictors), combined)
+
+
+def _trust(file: Path, predictor: Predictor, model: Transformer, task: Task) -> TrustRule:
+    """The rule of trust of a predictor, chosen on held-out rows; its statistics of novelty go to a file."""
+    held_out = task.splits.validation
+    measured = NoveltyOf.fit(model, task.splits.train, held_out)
+    if measured is not None:
+        write_tensors(file, {name: value.float() for name, value in measured.novelty.tensors().items()})
+    novelty = None if measured is None else measured(held_out.inputs)
+    return choose(predictor.predict(held_out.inputs), held_out.targets, novelty)
 
 
 def _check_data(cell: Path, metadata: Mapping[str, Any], task: Task, dataset: str) -> None:

@@ -12,7 +12,7 @@ from sgpa.core.errors import CheckpointError
 from sgpa.experiments.recipes import plan
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.inference.saved import COMBINED, Member, SavedPredictor
-from sgpa.inference.trust import saved_limit
+from sgpa.inference.trust import TrustRule
 from sgpa.methods import Method, Sgpa
 
 
@@ -23,7 +23,7 @@ def read_older(folder: Path, metadata: Mapping[str, Any]) -> SavedPredictor:
     return SavedPredictor(
         method=method,
         members=members,
-        threshold=saved_limit(metadata["threshold"]),
+        rule=TrustRule.from_json(metadata),
         classes=tuple(metadata["classes"]),
         reader=reader,
         combined=combined if combined.exists() else None,

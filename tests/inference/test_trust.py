@@ -1,0 +1,85 @@
+"""Trust: the limits keep what they promise, and every answer that is not trusted has a reason."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from sgpa.core.errors import ConfigError
+from sgpa.core.types import Classification, Regression
+from sgpa.inference.trust import TrustRule, choose
+
+
+def answers(n, seed=0):
+    """Answers of two classes that are right with their probability, targets, and that probability."""
+    generator = torch.Generator().manual_seed(seed)
+    p = 0.5 + 0.5 * torch.rand(n, generator=generator, dtype=torch.double)
+    right = torch.rand(n, generator=generator) < p
+    return Classification(torch.stack([p, 1 - p], -1), torch.zeros(n)), (~right).long(), p
+
+
+def true_error(limit):
+    """Share of wrong answers among those whose entropy is at most `limit`, in the population of `answers`."""
+    p = torch.linspace(0.5, 1.0, 100_001, dtype=torch.double)
+    trusted = torch.special.entr(torch.stack([p, 1 - p])).sum(0) <= limit
+    return float((1 - p)[trusted].mean()) if trusted.any() else 0.0
+
+
+def test_trusted_answers_are_wrong_at_most_as_often_as_promised():
+    rules = [choose(*answers(400, seed)[:2], max_error=0.15) for seed in range(200)]
+    promised = [rule for rule in rules if rule.guaranteed]
+    assert len(promised) > 150
+    assert sum(true_error(rule.max_uncertainty) > 0.15 for rule in promised) <= 0.1 * 200
+
+
+def test_more_rows_allow_a_higher_limit():
+    limits = [choose(*answers(n)[:2], max_error=0.15).max_uncertainty for n in (200, 2000, 50_000)]
+    assert limits == sorted(limits)
+    assert true_error(limits[-1]) == pytest.approx(0.15, abs=0.02)
+
+
+def test_too_few_rows_give_an_estimate_and_say_so():
+    prediction, targets, _ = answers(12)
+    rule = choose(prediction, targets, max_error=0.1)
+    assert not rule.guaranteed
+    assert rule.rows == 12
+
+
+def test_a_model_that_is_always_wrong_is_never_trusted():
+    prediction = answers(100)[0]
+    rule = choose(prediction, torch.ones(100).long())
+    assert rule.max_uncertainty == -math.inf
+    assert rule.reasons(prediction.score, None) == ["unsure"] * 100
+
+
+def test_each_reason_is_named():
+    rule = TrustRule(max_uncertainty=0.5, max_novelty=0.9)
+    entropy, novelty = torch.tensor([0.1, 0.6, 0.1, 0.6]), torch.tensor([0.1, 0.1, 0.95, 0.95])
+    assert rule.reasons(entropy, novelty) == ["", "unsure", "unfamiliar", "unsure, unfamiliar"]
+    assert rule.reasons(entropy, None) == ["", "unsure", "", "unsure"]
+
+
+def test_unfamiliar_rows_do_not_count_against_the_limit():
+    prediction, targets, _ = answers(2000)
+    novelty = torch.linspace(0, 1, 2000)
+    spoiled = torch.where(novelty > 0.95, torch.ones(2000).long(), targets)  # all wrong where unfamiliar
+    rule = choose(prediction, spoiled, novelty, max_error=0.15)
+    without = choose(prediction, spoiled, None, max_error=0.15)
+    assert rule.max_uncertainty > without.max_uncertainty
+    assert rule.max_novelty == 0.95
+
+
+def test_numbers_are_limited_by_their_variance():
+    samples = torch.randn(10, 1000, generator=torch.Generator().manual_seed(0)) * torch.linspace(0, 1, 1000)
+    prediction = Regression(samples, torch.tensor(0.1))
+    rule = choose(prediction, torch.zeros(1000))
+    trusted = np.array([reason == "" for reason in rule.reasons(prediction.score, None)])
+    assert trusted.mean() == pytest.approx(0.95, abs=0.002)
+    assert rule.max_error is None
+
+
+@pytest.mark.parametrize("bad", [{"max_error": 0.0}, {"max_error": 1.0}, {"max_novelty": 1.5}])
+def test_limits_out_of_range_are_refused(bad):
+    with pytest.raises(ConfigError, match=f"trust: {next(iter(bad))}="):
+        choose(*answers(50)[:2], **bad)
