@@ -4,11 +4,11 @@ from sgpa.experiments.runner.benchmark import Outcome, benchmark
 from sgpa.experiments.runner.calibrate import CalibratedMethod, calibrate
 from sgpa.experiments.runner.cells import (
     Cell,
-    cell_of,
     export,
     finished_cells,
     open_cell,
     open_trained,
+    rows_of,
     saved_predictor,
 )
 from sgpa.experiments.runner.collect import collect, saved_results, write_results
@@ -28,13 +28,13 @@ __all__ = [
     "RunFolder",
     "benchmark",
     "calibrate",
-    "cell_of",
     "collect",
     "evaluate_cell",
     "export",
     "finished_cells",
     "open_cell",
     "open_trained",
+    "rows_of",
     "run_cells",
     "run_jobs",
     "saved_predictor",
