@@ -3,9 +3,7 @@
 from sgpa.experiments.runner.benchmark import Outcome, benchmark
 from sgpa.experiments.runner.calibrate import CalibratedMethod, calibrate
 from sgpa.experiments.runner.cells import (
-    Cell,
     export,
-    finished_cells,
     open_cell,
     open_trained,
     rows_of,
@@ -17,6 +15,7 @@ from sgpa.experiments.runner.jobs import Failure, Job, OnProgress, run_jobs
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.runner.single import run_cells
 from sgpa.experiments.runner.train import train, train_stage
+from sgpa.inference.saved import Cell, finished_cells
 
 __all__ = [
     "CalibratedMethod",

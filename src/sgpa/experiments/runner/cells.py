@@ -1,7 +1,6 @@
-"""Finished cells: which one a folder means, and opening one with or without its data."""
+"""Finished cells of any version: opened with or without their data, exported."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,40 +9,10 @@ from sgpa.experiments.recipes import plan
 from sgpa.experiments.runner.calibrate import CalibratedMethod, calibrate
 from sgpa.experiments.runner.older_runs import read_older
 from sgpa.experiments.runner.run_folder import FILE as RECIPE
-from sgpa.experiments.runner.run_folder import RunFolder, saved_methods
+from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.inference.answers import Trained
-from sgpa.inference.saved import SavedPredictor, describes_itself, read_metadata, read_saved
+from sgpa.inference.saved import Cell, SavedPredictor, describes_itself, finished_cells, read_saved
 from sgpa.training.plan import Plan
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A finished cell or an exported model: its folder and its `run.json`."""
-
-    folder: Path
-    metadata: dict[str, Any]
-
-
-def finished_cells(run: Path) -> list[Cell]:
-    """The finished cells that a folder means: all of a run folder, or the one that it is itself.
-
-    Cells of a run folder are in the order of the recipe's methods, then by seed.
-    """
-    if not run.is_dir():
-        raise CheckpointError(f"{run} is not a folder; name the folder of a run, such as runs/photos")
-    if not (run / RECIPE).exists():
-        return [Cell(run, read_metadata(run))]
-    folders = sorted(file.parent for file in (run / "cells").glob("*/run.json"))
-    if not folders:
-        raise CheckpointError(f"{run} holds no finished run yet; train one with `sgpa train`")
-    methods = saved_methods(run) if len(folders) > 1 else []
-
-    def order(cell: Cell) -> tuple[Any, ...]:
-        method = cell.metadata["method"]
-        rank = methods.index(method) if method in methods else len(methods)
-        return cell.metadata["attention"], rank, method, cell.metadata["seed"]
-
-    return sorted((Cell(folder, read_metadata(folder)) for folder in folders), key=order)
 
 
 def rows_of(cells: Sequence[Cell], **options: Any) -> list[tuple[RunFolder, Plan, int]]:

@@ -109,15 +109,6 @@ class RunFolder:
         return replace(model, embedding=embedding, outputs=task.outputs or model.outputs)
 
 
-def saved_methods(directory: Path) -> list[str]:
-    """The methods of a run folder's recipe, without building the recipe."""
-    saved = read_json(directory / FILE)
-    methods = saved.get("values", {}).get("methods")
-    if methods is None and saved.get("recipe") in RECIPES:  # version 0.1 left them out
-        methods = RECIPES[saved["recipe"]].methods
-    return list(methods or ())
-
-
 def _read(file: Path) -> tuple[Recipe, tuple[str, ...]]:
     """The recipe of a recipe.json, and the overrides that made it."""
     saved = read_json(file)
