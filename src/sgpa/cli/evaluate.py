@@ -21,17 +21,16 @@ def evaluate(
     the training, the command refuses.
     """
     from sgpa.core.devices import check_device
-    from sgpa.experiments.runner import cell_of, evaluate_cell, finished_cells, saved_results, write_results
+    from sgpa.experiments.runner import evaluate_cell, finished_cells, rows_of, saved_results, write_results
 
     check_device(device)
-    cells = finished_cells(run, data_dir=data_dir, device=device)
+    cells = finished_cells(run)
     chosen = [cell for cell in cells if again or not (cell.folder / "results.json").exists()]
     with ProgressBars() as bars:
-        for cell in chosen:
-            row = cell_of(cell, data_dir=data_dir, device=device)
+        for row in rows_of(chosen, data_dir=data_dir, device=device):
             evaluate_cell(*row, bars.on_progress, again=again)
     results = saved_results(run)
-    if chosen and cells[0].run_folder is not None:
+    if chosen and (run / "recipe.json").exists():
         write_results(run, results)
     if as_json:
         show_json(results["records"])

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sgpa.cli.options import Run, chosen_cell
+from sgpa.cli.options import Run, saved_predictor
 
 
 def export(
@@ -13,9 +13,7 @@ def export(
     folder: Annotated[Path, typer.Argument(help="A new folder.", show_default=False, file_okay=False)],
 ) -> None:
     """Copy what `sgpa predict` needs of a finished run into a new folder that can be moved elsewhere."""
-    from sgpa.experiments.runner import saved_predictor
-
-    saved_predictor(chosen_cell(run)).export(folder)
+    saved_predictor(run).export(folder)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     typer.echo(f"Model: {folder} ({size / 1e6:.1f} MB)")
     typer.echo(f"Next: sgpa predict {folder} ...")

@@ -14,7 +14,7 @@ from sgpa.cli.progress import console
 from sgpa.core.errors import InputError
 
 if TYPE_CHECKING:
-    from sgpa.experiments.runner import Cell
+    from sgpa.inference.saved import SavedPredictor
 
 DataDir = Annotated[
     Path | None,
@@ -54,15 +54,19 @@ def words(listed: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for word in listed.split(",") if word.strip()))
 
 
-def chosen_cell(run: Path) -> "Cell":
-    """The cell that a folder means; of several the first of the recipe's methods, which is printed."""
-    from sgpa.experiments.runner import finished_cells
+def saved_predictor(run: Path) -> "SavedPredictor":
+    """The predictor that a folder means; of several cells the first of the recipe's methods."""
+    from sgpa.inference.saved import describes_itself, finished_cells, read_saved
 
     cell, *others = finished_cells(run)
     if others:
         text = f"Using {cell.folder}, one of {len(others) + 1} cells; name another folder to use it"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
-    return cell
+    if describes_itself(cell.metadata):
+        return read_saved(cell.folder, cell.metadata)
+    from sgpa.experiments.runner.older_runs import read_older
+
+    return read_older(cell.folder, cell.metadata)
 
 
 def show_json(data: Any) -> None:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sgpa.cli.options import AsJson, Device, Run, chosen_cell, rename_arguments_in_errors, show_json
+from sgpa.cli.options import AsJson, Device, Run, rename_arguments_in_errors, saved_predictor, show_json
 from sgpa.cli.progress import console
 
 if TYPE_CHECKING:
@@ -54,13 +54,12 @@ def predict(
     input is more novel than 95 % of held-out data.
     """
     from sgpa.core.devices import check_device
-    from sgpa.experiments.runner import saved_predictor
     from sgpa.inference.answers import write_csv
 
     check_device(device)
-    cell = chosen_cell(run)
+    saved = saved_predictor(run)
     with console.status("reading the model"):
-        trained = saved_predictor(cell).open(device)
+        trained = saved.open(device)
     options = {"text_column": "--column", "smiles_column": "--column", "`samples`": "--samples"}
     with rename_arguments_in_errors(options), console.status("predicting"):
         if samples is not None:

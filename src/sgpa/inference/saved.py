@@ -14,6 +14,7 @@ from typing import Any
 from sgpa.core.config import from_plain, to_plain
 from sgpa.core.errors import CheckpointError
 from sgpa.core.files import copy_all, read_json, read_tensors, write_json
+from sgpa.core.names import METHOD_NAMES
 from sgpa.inference import readers
 from sgpa.inference.answers import Trained
 from sgpa.inference.novelty import Novelty, NoveltyOf
@@ -23,7 +24,7 @@ from sgpa.methods.kinds import KINDS
 from sgpa.models import Transformer
 from sgpa.models.saving import WEIGHTS
 
-FILE = "run.json"
+FILE, RECIPE = "run.json", "recipe.json"
 COMBINED = "calibrated-together.safetensors"  # what an ensemble's combination needs
 NOVELTY = "novelty.safetensors"  # statistics of familiar inputs
 EXPORTED = ("method", "attention", "seed")  # entries of run.json that an exported model keeps
@@ -158,3 +159,38 @@ def read_saved(
 
 def _reader_files(folder: Path) -> list[str]:
     return [name for name in (readers.FILE, readers.TOKENIZER) if (folder / name).exists()]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A finished cell or an exported model: its folder and its `run.json`."""
+
+    folder: Path
+    metadata: dict[str, Any]
+
+
+def finished_cells(run: Path) -> list[Cell]:
+    """The finished cells that a folder means: all of a run folder, or the one that it is itself.
+
+    Cells of a run folder are in the order of the recipe's methods, then by seed.
+    """
+    if not run.is_dir():
+        raise CheckpointError(f"{run} is not a folder; name the folder of a run, such as runs/photos")
+    if not (run / RECIPE).exists():
+        return [Cell(run, read_metadata(run))]
+    folders = sorted(file.parent for file in (run / "cells").glob("*/run.json"))
+    if not folders:
+        raise CheckpointError(f"{run} holds no finished run yet; train one with `sgpa train`")
+    methods = _methods(run / RECIPE) if len(folders) > 1 else []
+
+    def order(cell: Cell) -> tuple[Any, ...]:
+        method = cell.metadata["method"]
+        rank = methods.index(method) if method in methods else len(methods)
+        return cell.metadata["attention"], rank, method, cell.metadata["seed"]
+
+    return sorted((Cell(folder, read_metadata(folder)) for folder in folders), key=order)
+
+
+def _methods(recipe: Path) -> list[str]:
+    """The methods of a recipe.json, in its order; version 0.1 did not write them."""
+    return list(read_json(recipe).get("values", {}).get("methods", METHOD_NAMES))

@@ -3,12 +3,10 @@
 from sgpa.experiments.runner.benchmark import Outcome, benchmark
 from sgpa.experiments.runner.calibrate import CalibratedMethod, calibrate
 from sgpa.experiments.runner.cells import (
-    Cell,
-    cell_of,
     export,
-    finished_cells,
     open_cell,
     open_trained,
+    rows_of,
     saved_predictor,
 )
 from sgpa.experiments.runner.collect import collect, saved_results, write_results
@@ -17,6 +15,7 @@ from sgpa.experiments.runner.jobs import Failure, Job, OnProgress, run_jobs
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.runner.single import run_cells
 from sgpa.experiments.runner.train import train, train_stage
+from sgpa.inference.saved import Cell, finished_cells
 
 __all__ = [
     "CalibratedMethod",
@@ -28,13 +27,13 @@ __all__ = [
     "RunFolder",
     "benchmark",
     "calibrate",
-    "cell_of",
     "collect",
     "evaluate_cell",
     "export",
     "finished_cells",
     "open_cell",
     "open_trained",
+    "rows_of",
     "run_cells",
     "run_jobs",
     "saved_predictor",

@@ -1,6 +1,6 @@
-"""Finished cells: which one a folder means, and opening one with or without its data."""
+"""Finished cells of any version: opened with or without their data, exported."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,53 +11,26 @@ from sgpa.experiments.runner.older_runs import read_older
 from sgpa.experiments.runner.run_folder import FILE as RECIPE
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.inference.answers import Trained
-from sgpa.inference.saved import SavedPredictor, describes_itself, read_metadata, read_saved
+from sgpa.inference.saved import Cell, SavedPredictor, describes_itself, finished_cells, read_saved
 from sgpa.training.plan import Plan
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A finished cell or an exported model: its folder and `run.json`, and its run folder if it was read."""
-
-    folder: Path
-    metadata: dict[str, Any]
-    run_folder: RunFolder | None = None
-
-
-def finished_cells(run: Path, **options: Any) -> list[Cell]:
-    """The finished cells that a folder means: all of a run folder, or the one that it is itself.
-
-    Cells of a run folder are in the order of the recipe's methods, then by seed. `options` are those of
-    `RunFolder`.
-    """
-    if not run.is_dir():
-        raise CheckpointError(f"{run} is not a folder; name the folder of a run, such as runs/photos")
-    if not (run / RECIPE).exists():
-        return [Cell(run, read_metadata(run))]
-    folders = sorted(file.parent for file in (run / "cells").glob("*/run.json"))
-    if not folders:
-        raise CheckpointError(f"{run} holds no finished run yet; train one with `sgpa train`")
-    run_folder = RunFolder.at(run, **options)
-    methods = list(run_folder.recipe.methods)
-
-    def order(cell: Cell) -> tuple[Any, ...]:
-        method = cell.metadata["method"]
-        rank = methods.index(method) if method in methods else len(methods)
-        return cell.metadata["attention"], rank, method, cell.metadata["seed"]
-
-    return sorted((Cell(folder, read_metadata(folder), run_folder) for folder in folders), key=order)
-
-
-def cell_of(cell: Cell, **options: Any) -> tuple[RunFolder, Plan, int]:
-    """The run folder, the plan and the seed of a cell; `options` are those of `RunFolder`."""
-    folder, metadata, run_folder = cell.folder.resolve(), cell.metadata, cell.run_folder
-    if run_folder is None:
+def rows_of(cells: Sequence[Cell], **options: Any) -> list[tuple[RunFolder, Plan, int]]:
+    """The run folder, the plan and the seed of each cell; `options` are those of `RunFolder`."""
+    run_folders: dict[Path, RunFolder] = {}
+    rows = []
+    for cell in cells:
+        folder, metadata = cell.folder.resolve(), cell.metadata
         if folder.parent.name != "cells" or not (folder.parents[1] / RECIPE).exists():
             raise CheckpointError(
                 f"{cell.folder} holds a model without the recipe it was made with; evaluate its own run"
             )
-        run_folder = RunFolder.at(folder.parents[1], **options)
-    return run_folder, plan(run_folder.recipe, metadata["method"], metadata["attention"]), metadata["seed"]
+        run = folder.parents[1]
+        if run not in run_folders:
+            run_folders[run] = RunFolder.at(run, **options)
+        row = plan(run_folders[run].recipe, metadata["method"], metadata["attention"])
+        rows.append((run_folders[run], row, metadata["seed"]))
+    return rows
 
 
 def saved_predictor(cell: Cell) -> SavedPredictor:
@@ -68,8 +41,8 @@ def saved_predictor(cell: Cell) -> SavedPredictor:
 
 def open_cell(folder: Path, *, data_dir: Path | None = None, device: str = "cpu") -> CalibratedMethod:
     """A finished cell with its data, to be tested."""
-    options = {"data_dir": data_dir, "device": device}
-    return calibrate(*cell_of(finished_cells(folder, **options)[0], **options))
+    (row,) = rows_of(finished_cells(folder)[:1], data_dir=data_dir, device=device)
+    return calibrate(*row)
 
 
 def open_trained(folder: Path, *, device: str = "cpu") -> Trained:
