@@ -8,28 +8,10 @@ from torch import Tensor
 from sgpa.core.types import Classification, Prediction, Predictor, Regression
 from sgpa.data import Dataset
 from sgpa.evaluation import metrics
-from sgpa.evaluation.results import OodSet, ResultCache, Results, Subject, no_cache
+from sgpa.evaluation.results import OodSet, Results, Subject
 
 ENTROPY_BINS = 24
 RISK_POINTS = 101
-
-Outside = OodSet  # former names, for callers that still use them
-Keep = ResultCache
-at_once = no_cache
-__all__ = [
-    "Keep",
-    "OodSet",
-    "Outside",
-    "ResultCache",
-    "Results",
-    "Subject",
-    "at_once",
-    "classification_metrics",
-    "detection",
-    "evaluate",
-    "no_cache",
-    "regression_metrics",
-]
 
 
 def evaluate(

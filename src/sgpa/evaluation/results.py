@@ -34,8 +34,6 @@ class Results:
         """Append one curve."""
         self.curves.append(asdict(subject) | {"kind": kind, "shift": shift, "data": data})
 
-    draw = add_curve  # former name, for callers that still use it
-
 
 @dataclass(frozen=True)
 class OodSet:

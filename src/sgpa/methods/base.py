@@ -149,8 +149,3 @@ def check_calibrated(calibration: Tensors, names: tuple[str, ...], method: str) 
         raise InputError(
             f"{method}: no {' and no '.join(missing)}; call calibrate first and pass its result to predictor"
         )
-
-
-def with_samples(predictor: Predictor, samples: int) -> Predictor:
-    """Same as `predictor.with_samples(samples)`."""
-    return predictor.with_samples(samples)
