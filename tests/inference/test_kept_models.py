@@ -1,7 +1,10 @@
 """The models in the repository give the results in the repository."""
 
+from pathlib import Path
+
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
+from tools.trust_rates import judge, plain_colours, text_pictures, uniform_noise
 
 from sgpa.evaluation import metrics
 from sgpa.experiments.runner import open_cell, open_trained
@@ -32,3 +35,26 @@ def test_the_cifar10_model_reads_images_of_any_size(tmp_path):
     assert trained.classes[3] == "cat"
     assert p.shape == (1, 10)
     assert p.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("make", [plain_colours, uniform_noise, text_pictures])
+def test_the_cifar10_model_does_not_trust_pictures_unlike_its_data(make):
+    trained = open_trained(KEPT["cifar10"])
+    trusted, _, novelty = judge(trained, make(20))
+    assert not trusted.any()
+    assert novelty.min() > 0.95
+
+
+def test_the_digits_model_does_not_trust_digits_drawn_with_a_font(tmp_path):
+    files = []
+    for ink, paper in ((0, 255), (255, 0)):
+        for digit in range(10):
+            picture = Image.new("L", (28, 28), paper)
+            ImageDraw.Draw(picture).text((7, 0), str(digit), fill=ink, font=ImageFont.load_default(24))
+            files.append(tmp_path / f"{ink}-{digit}.png")
+            picture.save(files[-1])
+    trained = open_trained(KEPT["digits"])
+    answers = trained.answers(trained.reader.read(files, [], None))
+    wrong = [a for a in answers if a["label"] != Path(a["file"]).stem[-1]]
+    assert len(wrong) > 10  # they are unlike the handwritten ones
+    assert sum(answer["trust"] for answer in wrong) <= 2
