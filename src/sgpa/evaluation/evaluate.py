@@ -5,10 +5,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from torch import Tensor
 
+from sgpa.core.inputs import Inputs
 from sgpa.core.types import Classification, Prediction, Predictor, Regression
 from sgpa.data import Dataset
 from sgpa.evaluation import metrics
 from sgpa.evaluation.results import OodSet, Results, Subject
+
+Judge = Callable[[Inputs, Prediction], tuple[np.ndarray, np.ndarray | None]]  # trusted? and novelty, [N]
 
 ENTROPY_BINS = 24
 RISK_POINTS = 101
@@ -21,6 +24,7 @@ def evaluate(
     *,
     shifts: Mapping[str, Callable[[], Dataset]] | None = None,
     ood: Mapping[str, OodSet] | None = None,
+    judge: Judge | None = None,
 ) -> Results:
     """Evaluate in distribution, under each shift, and as a detector of each out-of-distribution set.
 
@@ -30,6 +34,7 @@ def evaluate(
         test: inputs with targets.
         shifts: name -> function that makes a shifted test set. They can be large and are made one at a time.
         ood: name -> inputs that do not come from the training distribution.
+        judge: says which answers are trusted, and how novel their inputs are.
 
     Returns:
         One record per number, and curves for the report.
@@ -45,11 +50,39 @@ def evaluate(
         shifted = make()
         _measure(results, subject, "robustness", name, predictor.predict(shifted.inputs), shifted)
     _histogram(results, subject, "", clean)
+    own = None if judge is None else judge(test.inputs, clean)
     for name, ood_set in (ood or {}).items():
         prediction = predictor.predict(ood_set.inputs)
         results.add(subject, "ood-detection", name, detection(clean, prediction, ood_set.reference_size))
         _histogram(results, subject, name, prediction)
+        if judge is not None and own is not None:
+            values = trust_of_ood(own, judge(ood_set.inputs, prediction))
+            results.add(subject, "trust", name, values)
+    if own is not None and isinstance(clean, Classification):
+        wrong = (clean.label.cpu() != test.targets.cpu()).numpy()
+        results.add(subject, "trust", "", trust_of_test(own[0], wrong))
     return results
+
+
+def trust_of_test(trusted: np.ndarray, wrong: np.ndarray) -> dict[str, float]:
+    """Shares of the right and of the wrong answers that are trusted, and of wrong ones among the trusted."""
+    shares = {
+        "trusted_right": trusted[~wrong],
+        "trusted_wrong": trusted[wrong],
+        "trusted_error": wrong[trusted],
+    }
+    return {name: float(rows.mean()) for name, rows in shares.items() if len(rows)}
+
+
+def trust_of_ood(
+    inside: tuple[np.ndarray, np.ndarray | None], ood: tuple[np.ndarray, np.ndarray | None]
+) -> dict[str, float]:
+    """The share of OOD inputs whose answer is trusted, and the AUROC of novelty where it is measured."""
+    values = {"trusted_ood": float(ood[0].mean())}
+    if inside[1] is not None and ood[1] is not None:
+        is_ood = np.repeat([0, 1], [len(inside[1]), len(ood[1])])
+        values["novelty_auroc"] = metrics.auroc(np.concatenate([inside[1], ood[1]]), is_ood)
+    return values
 
 
 def detection(inside: Prediction, ood: Prediction, reference_size: int | None = None) -> dict[str, float]:

@@ -6,7 +6,7 @@ confidence 0.9 for the number of held-out rows there are.
 *Unfamiliar*: the input's novelty is above that of 95 % of held-out rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -15,6 +15,7 @@ from scipy.stats import beta
 from torch import Tensor
 
 from sgpa.core.errors import check_fields
+from sgpa.core.inputs import Inputs
 from sgpa.core.types import Classification, Prediction
 
 MAX_ERROR = 0.1  # share of wrong answers among the trusted ones that is accepted
@@ -55,10 +56,23 @@ class TrustRule:
         return TrustRule(-np.inf if limit is None else limit, **saved)
 
     def reasons(self, uncertainty: Tensor, novelty: Tensor | None) -> list[str]:
-        """For every row: empty to trust it, else what speaks against it."""
+        """For every row: empty to trust it, else the reasons not to."""
         unsure = (uncertainty.cpu().double() > self.max_uncertainty).tolist()
         new = [False] * len(unsure) if novelty is None else (novelty > self.max_novelty).tolist()
         return [", ".join([UNSURE] * a + [UNFAMILIAR] * b) for a, b in zip(unsure, new, strict=True)]
+
+
+def make_judge(
+    rule: TrustRule, novelty: Callable[[Inputs], Tensor] | None
+) -> Callable[[Inputs, Prediction], tuple[np.ndarray, np.ndarray | None]]:
+    """A function of inputs and predictions: which rows are trusted, and how novel they are, [N] each."""
+
+    def judge(inputs: Inputs, prediction: Prediction) -> tuple[np.ndarray, np.ndarray | None]:
+        novel = None if novelty is None else novelty(inputs)
+        trusted = np.array([not reason for reason in rule.reasons(prediction.score, novel)], bool)
+        return trusted, None if novel is None else novel.numpy()
+
+    return judge
 
 
 def choose(

@@ -10,6 +10,7 @@ Key = tuple[str, str]  # attention, method: one row of a table and one line of a
 Task = tuple[str, str]  # data set, augmentation; no augmentation is the empty text
 
 CLEAN, ROBUSTNESS, DETECTION = "in-distribution", "robustness", "ood-detection"  # evaluations
+TRUST = "trust"  # another one: which answers are trusted
 
 ATTENTION = {"sdp": "dot-product", "kernel": "kernel"}
 ENOUGH_TO_SPLIT = 3  # rows of each attention from which figures separate the two kinds
@@ -73,6 +74,11 @@ METRICS = {
     "aupr_paper_share": Metric("AUPR at the paper's share", "", True),
     "fpr_at_95_tpr": Metric("FPR at 95 % TPR", "", False),
     "ood_share": Metric("Share of OOD inputs", "%", None, 1, 100.0),
+    "trusted_right": Metric("Right answers trusted", "%", True, 1, 100.0),
+    "trusted_wrong": Metric("Wrong answers trusted", "%", False, 1, 100.0),
+    "trusted_error": Metric("Wrong among trusted", "%", False, 1, 100.0),
+    "trusted_ood": Metric("Trusted", "%", False, 1, 100.0),
+    "novelty_auroc": Metric("AUROC of novelty", "", True),
     "rank": Metric("Average rank", "", False, 2),
     "train_seconds": Metric("Training", "s", False, 1),
     "seconds_per_step": Metric("Training step", "ms", False, 1, 1e3),

@@ -17,7 +17,7 @@ from sgpa.report.names import Task, key_order, task_name, task_of
 from sgpa.report.provenance import command, facts, recipe
 from sgpa.report.ranking import rank_table
 from sgpa.report.render import Grid, to_html, to_markdown
-from sgpa.report.sections import cost_and_training, predictions
+from sgpa.report.sections import cost_and_training, predictions, trust
 from sgpa.report.sections.blocks import Material, Plot, Section, Titled
 from sgpa.report.sections.findings import Finding, findings, standing, verdict
 from sgpa.report.sections.glossary import glossary
@@ -30,6 +30,7 @@ SECTIONS = (
     predictions.calibration,
     predictions.robustness,
     predictions.detection,
+    trust.trust,
     cost_and_training.examples,
     cost_and_training.cost,
     cost_and_training.training,

@@ -13,7 +13,7 @@ from sgpa.evaluation.results import Subject
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.tasks import Task
 from sgpa.inference import readers
-from sgpa.inference.novelty import NoveltyOf
+from sgpa.inference.novelty import Novelty, NoveltyOf
 from sgpa.inference.saved import COMBINED, FILE, NOVELTY, describe
 from sgpa.inference.trust import TrustRule, choose
 from sgpa.methods import Calibration, Tensors
@@ -31,6 +31,7 @@ class CalibratedMethod:
     task: Task
     predictor: Predictor
     rule: TrustRule  # which answers to trust
+    novelty: NoveltyOf | None  # how unfamiliar inputs are; None for runs of version 0.1
     members: tuple[Predictor, ...]  # what the predictor combines
     combined: Tensors  # what the combination needs
 
@@ -87,7 +88,16 @@ def calibrate(
         }
         write_json(cell / FILE, metadata)
     rule = TrustRule.from_json(metadata)
-    return CalibratedMethod(run_folder, plan, seed, task, predictor, rule, tuple(predictors), combined)
+    novelty = _read_novelty(cell / NOVELTY, first)
+    return CalibratedMethod(
+        run_folder, plan, seed, task, predictor, rule, novelty, tuple(predictors), combined
+    )
+
+
+def _read_novelty(file: Path, model: Transformer | None) -> NoveltyOf | None:
+    if model is None or not file.exists():
+        return None
+    return NoveltyOf(model, Novelty.from_tensors(read_tensors(file)[0]))
 
 
 def _trust(file: Path, predictor: Predictor, model: Transformer, task: Task) -> TrustRule:

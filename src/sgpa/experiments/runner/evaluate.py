@@ -17,6 +17,7 @@ from sgpa.experiments.runner.result_cache import FileCache
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.tasks import evaluate_task
 from sgpa.inference.serve import serve, worth_serving
+from sgpa.inference.trust import make_judge
 from sgpa.models import Transformer, saving
 from sgpa.training.logs import history, read_log, seconds
 from sgpa.training.plan import Plan
@@ -55,7 +56,8 @@ def evaluate_cell(
     fingerprint = calibrated.task.fingerprint
     cache = FileCache(file, {"models": digests, "evaluation": to_plain(how), "data": fingerprint})
     costs = timings(calibrated)
-    results = evaluate_task(fast(calibrated), calibrated.subject, calibrated.task, how, on_test, cache)
+    judge = make_judge(calibrated.rule, calibrated.novelty)
+    results = evaluate_task(fast(calibrated), calibrated.subject, calibrated.task, how, on_test, cache, judge)
     if plan.method.trains is plan.method:  # the log of a post-hoc method is that of its base
         log = run_folder.training(plan, plan.stages[-1], seed) / "log.jsonl"
         results.add_curve(calibrated.subject, "training", "", history(log, f"validation{plan.suffix}"))

@@ -11,7 +11,7 @@ from sgpa.core.errors import check_fields
 from sgpa.core.types import Classification, Predictor
 from sgpa.data import Dataset
 from sgpa.data.corruptions import NAMES, SEVERITIES, TYPES
-from sgpa.evaluation.evaluate import evaluate
+from sgpa.evaluation.evaluate import Judge, evaluate
 from sgpa.evaluation.results import OodSet, ResultCache, Results, Subject, no_cache
 from sgpa.evaluation.robustness import evaluate_corruptions
 from sgpa.experiments.tasks.base import Example, Task
@@ -59,8 +59,9 @@ def evaluate_task(
     how: EvaluationConfig | None = None,
     on_progress: OnTest = lambda *_: None,
     cache: ResultCache = no_cache,
+    judge: Judge | None = None,
 ) -> Results:
-    """In-distribution, robustness and detection tests; parts that `cache` holds are not measured again."""
+    """All tests of a task; parts that `cache` holds are not measured again."""
     how = how or EvaluationConfig()
     test = task.splits.test[: how.rows]
     on_progress("clean data", 0, 1)
@@ -68,7 +69,7 @@ def evaluate_task(
     def uncorrupted() -> Results:
         ood = {name: _first_inputs(make(), how.ood_rows) for name, make in task.ood.items()}
         shifts = {name: _first_rows(make, how.rows) for name, make in task.shifts.items()}
-        return evaluate(predictor, subject, test, shifts=shifts, ood=ood)
+        return evaluate(predictor, subject, test, shifts=shifts, ood=ood, judge=judge)
 
     cached = cache("uncorrupted", uncorrupted)
     results = Results([*cached.records], [*cached.curves])
