@@ -130,3 +130,30 @@ def test_the_laplace_likelihood_does_not_depend_on_the_unit_of_targets():
     assert torch.allclose(large.predict(f).mean, 5000 + 1000 * small.predict(f).mean, rtol=1e-4)
     shift = torch.tensor(1000.0).log()
     assert torch.allclose(large.nll(f, 5000 + 1000 * y), small.nll(f, y) + shift, atol=1e-3)
+
+
+def test_trust_is_measured_for_right_wrong_and_out_of_distribution_answers():
+    p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.45, 0.55]])
+    test = Dataset(torch.zeros(4, 1), torch.tensor([0, 1, 1, 0]))  # right, wrong, right, wrong
+
+    class Fixed:
+        def predict(self, inputs):
+            return Classification(p[: len(inputs)], torch.zeros(len(inputs)))
+
+    def judge(inputs, _):
+        own = len(inputs) == 4
+        trusted = np.array([True, True, True, False]) if own else np.array([False, True])
+        return trusted, np.array([0.1, 0.2, 0.3, 0.4]) if own else np.array([0.9, 0.25])
+
+    subject = Subject("d", "kernel", "mle", 0)
+    results = evaluate(Fixed(), subject, test, ood={"far": OodSet(torch.zeros(2, 1))}, judge=judge)
+    values = {(r["shift"], r["metric"]): r["value"] for r in results.records if r["evaluation"] == "trust"}
+    assert values == {
+        ("", "trusted_right"): 1.0,
+        ("", "trusted_wrong"): 0.5,
+        ("", "trusted_error"): pytest.approx(1 / 3),
+        ("far", "trusted_ood"): 0.5,
+        ("far", "novelty_auroc"): pytest.approx(6 / 8),
+    }
+    without = evaluate(Fixed(), subject, test)
+    assert not [r for r in without.records if r["evaluation"] == "trust"]

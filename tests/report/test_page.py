@@ -364,7 +364,7 @@ def test_different_seeds_epochs_and_test_inputs_are_warned_about() -> None:
             curve["data"]["count"] = [2 * count for count in curve["data"]["count"]]
     assert warnings(material(results)) == [
         "Seeds differ: 0, 1 and 2 for MLE; 0 and 1 for SGPA.",
-        "Epochs of the last training stage differ: 40 for MLE; 80 for SGPA.",
+        "Epochs of all training stages differ: 40 for MLE; 80 for SGPA.",
         "Test inputs differ: 400 for MLE; 800 for SGPA.",
     ]
 
@@ -422,3 +422,16 @@ def test_values_logged_every_few_epochs_make_a_line():
     assert found is not None
     assert found.x.tolist() == [2, 4]
     assert found.mean.tolist() == [0.5, 0.3]
+
+
+def test_a_section_says_how_much_of_what_is_wrong_or_unfamiliar_is_refused(tmp_path):
+    results = synthetic()
+    first = results["records"][0]
+    shares = [("", "trusted_right", 0.82), ("", "trusted_wrong", 0.3), ("svhn", "trusted_ood", 0.1)]
+    results["records"] += [
+        first | {"evaluation": "trust", "shift": shift, "metric": name, "value": value}
+        for shift, name, value in shares
+    ]
+    html = write_report(results, tmp_path, pdf=False).read_text("utf-8")
+    assert "Which answers to trust" in html
+    assert "refuses 70.00 % of wrong answers, 90.00 % of SVHN" in html

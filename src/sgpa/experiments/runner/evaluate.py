@@ -60,7 +60,9 @@ def evaluate_cell(
     results = evaluate_task(fast(calibrated), calibrated.subject, calibrated.task, how, on_test, cache, judge)
     if plan.method.trains is plan.method:  # the log of a post-hoc method is that of its base
         log = run_folder.training(plan, plan.stages[-1], seed) / "log.jsonl"
-        results.add_curve(calibrated.subject, "training", "", history(log, f"validation{plan.suffix}"))
+        earlier = {"earlier_epochs": sum(stage.optim.epochs for stage in plan.stages[:-1])}
+        curve = history(log, f"validation{plan.suffix}") | earlier
+        results.add_curve(calibrated.subject, "training", "", curve)
     provenance.record(cell)
     write_json(cell / "timings.json", costs)
     write_json(

@@ -20,7 +20,7 @@ def warnings(material: Material) -> list[str]:
     return [
         *_collapses(trained, names),
         *_differences("Seeds", _seeds(material), names),
-        *_differences("Epochs of the last training stage", _per_row(trained, _epochs), names),
+        *_differences("Epochs of all training stages", _per_row(trained, _epochs), names),
         *_differences("Test inputs", _per_row(tested, _answers), names),
     ]
 
@@ -63,8 +63,10 @@ def _seeds(material: Material) -> dict[Key, str]:
 
 
 def _epochs(curve: Curve) -> int:
+    """Of all stages; the history itself is that of the last."""
     epochs = curve["data"].get("epoch") or curve["data"].get("nll") or [0]
-    return int(epochs[-1]) if curve["data"].get("epoch") else len(epochs)
+    last = int(epochs[-1]) if curve["data"].get("epoch") else len(epochs)
+    return last + int(curve["data"].get("earlier_epochs") or 0)
 
 
 def _answers(curve: Curve) -> int:
