@@ -42,7 +42,9 @@ def test_classification_equals_torchmetrics_and_sklearn(shape: tuple[int, int, i
     assert m.brier(p, y) == pytest.approx(((p - np.eye(k)[y]) ** 2).sum() / n)
     if len(np.unique(np.r_[y, p.argmax(1)])) > 1:  # scikit-learn warns where the correlation is undefined
         assert m.matthews(p, y) == pytest.approx(100 * sk.matthews_corrcoef(y, p.argmax(1)))
-    for bins in (10, 15):  # continuous confidences avoid the edges, so [lo, hi) and (lo, hi] agree
+    for bins in (10, 15):
+        if np.abs(p.max(1)[:, None] - np.linspace(0, 1, bins + 1)).min() < 1e-6:
+            continue  # torchmetrics rounds to float32, and a confidence at an edge falls into another bin
         for norm, ours in (("l1", m.ece), ("max", m.mce)):
             theirs = tm.multiclass_calibration_error(tp, ty, num_classes=k, n_bins=bins, norm=norm)
             assert ours(p, y, bins) == pytest.approx(float(theirs), abs=1e-5)
