@@ -79,10 +79,11 @@ def rates(trained: Trained, test: Dataset, strangers: dict[str, Tensor]) -> dict
     }
     for name, inputs in strangers.items():
         trusted, _, novelty = judge(trained, inputs)
+        is_ood = torch.cat([torch.zeros(len(own)), torch.ones(len(novelty))]).long()
         found["other"][name] = {
             "rows": len(inputs),
             "trusted": float(trusted.double().mean()),
-            "auroc of novelty": float(auroc(own.numpy(), novelty.numpy())),
+            "auroc of novelty": float(auroc(torch.cat([own, novelty]).numpy(), is_ood.numpy())),
         }
         print(name, found["other"][name], flush=True)
     return found
