@@ -100,7 +100,7 @@ class DecoupledSgpa(KernelProjections):
         mask: Mask | None,
         padding: Tensor | None,
     ) -> MarginalMoments:
-        """Mean, variance and KL at points q in units of the length-scales; `padding` is that of the queries."""
+        """Mean, variance and KL at points q in units of the length-scales; `padding` is the queries'."""
         K_gq = self.kernel.between(state.k_g, q)  # [B, H, M, T]
         A_q = whiten(state.L_inv.to(q.dtype), K_gq)  # L^-1 K_gq  [B, H, M, T]
         if mask is None:

@@ -137,9 +137,7 @@ def sample(module: nn.Module, *inputs: Any, samples: int = 10, **options: Any) -
 
 
 @torch.no_grad()
-def prepare(
-    module: nn.Module, batch: Tensor | Sequence[Any], *, initial_variance_scale: float = 0.1
-) -> None:
+def prepare(module: nn.Module, batch: Tensor | Sequence[Any], *, initial_variance_scale: float = 0.1) -> None:
     """Put the inducing points of every layer on data, and lower the initial variance around the same mean.
 
     Call it once, before training by the ELBO: each call multiplies the kernels' variances by
@@ -189,10 +187,8 @@ def _real_queries(
 ) -> Tensor:
     """The tokens that a layer reads, without padding, [N, E]."""
     del options
-    if query.ndim == 2:
-        rows = query
-    else:
-        rows = (query if layer.batch_first else query.transpose(0, 1)).flatten(0, 1)
+    rows = query if layer.batch_first or query.ndim == 2 else query.transpose(0, 1)  # [B, T, E] or [T, E]
+    rows = rows.flatten(0, -2)
     if key_padding_mask is None or not query is key is value:
         return rows
     return rows[~as_bool(key_padding_mask, "key_padding_mask", layer.name).flatten()]

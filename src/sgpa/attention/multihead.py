@@ -35,8 +35,8 @@ class MultiheadSgpa(nn.Module):
 
     In training the output is one sample of the posterior, in evaluation its mean; `sgpa.sampling` and
     `sgpa.posterior_mean` change that for a block of code. The KL of the last forward pass is kept in `kl`;
-    `sgpa.total_kl` adds up that of all layers of a module. Queries, keys and global keys share one projection,
-    as they are points of one kernel's input space. The layer also serves as cross-attention.
+    `sgpa.total_kl` adds up that of all layers of a module. Queries, keys and global keys share one
+    projection, as they are points of one kernel's input space. The layer also serves as cross-attention.
 
     Args:
         embed_dim: E, the width of tokens.
@@ -111,11 +111,11 @@ class MultiheadSgpa(nn.Module):
         self.attention = FORMS[form](embed_dim, num_heads, kernel, num_global=num_global, dropout=dropout)
         if not bias:
             self.attention.W_o = nn.Linear(embed_dim, embed_dim, bias=False)
-        if initial_variance_scale != 1:
-            self.attention.scale_initial_variance(initial_variance_scale)
         self.draws: bool | None = None  # whether the output is a sample; None: in training only
         self.kl: Kl | None = None  # of the last forward pass
         self.to(device=device, dtype=dtype)
+        if initial_variance_scale != 1:
+            self.attention.scale_initial_variance(initial_variance_scale)
 
     @property
     def out_proj(self) -> nn.Linear:
@@ -152,7 +152,9 @@ class MultiheadSgpa(nn.Module):
         """
         same, batched = query is key is value, query.ndim != 2
         query, key, value = (self._batch_first(x, batched) for x in (query, key, value))
-        padding = None if key_padding_mask is None else as_bool(key_padding_mask, "key_padding_mask", self.name)
+        padding = (
+            None if key_padding_mask is None else as_bool(key_padding_mask, "key_padding_mask", self.name)
+        )
         padding = padding if padding is None or batched else padding.unsqueeze(0)  # [B, U]
         self._check(query, key, value, padding)
         sizes = (len(query), self.num_heads, query.shape[1], key.shape[1])
@@ -214,7 +216,8 @@ class MultiheadSgpa(nn.Module):
         if not (len(query) == len(key) and key.shape == value.shape):
             shapes = ", ".join(str(list(x.shape)) for x in (query, key, value))
             raise InputError(
-                f"{self.name}: query, key and value of shapes {shapes} (allowed: [B, T, E], [B, U, E], [B, U, E])"
+                f"{self.name}: query, key and value of shapes {shapes} "
+                "(allowed: [B, T, E], [B, U, E], [B, U, E])"
             )
 
     def __getstate__(self) -> dict[str, Any]:  # a KL with a graph cannot be copied

@@ -37,6 +37,10 @@ class ModuleNovelty:
         """Novelty of every row in [0, 1], [N]: the share of held-out rows that look more familiar."""
         return self.novelty(features_of(self.probe, inputs))
 
+    def score(self, *inputs: Tensor) -> Tensor:
+        """The number that novelty is the percentile of, [N]: it has no upper end."""
+        return self.novelty.score(features_of(self.probe, inputs))
+
 
 def novelty_of(
     module: nn.Module,
@@ -69,7 +73,8 @@ def novelty_of(
     Example:
         >>> body, head = nn.Linear(4, 8), nn.Linear(8, 3)
         >>> model, x = nn.Sequential(body, nn.Tanh(), head), torch.randn(400, 4)
-        >>> measure = novelty_of(model, x[:200], x[:200, :3].argmax(-1), held_out=x[200:], layers=[body], head=head)
+        >>> y = x[:200, :3].argmax(-1)
+        >>> measure = novelty_of(model, x[:200], y, held_out=x[200:], layers=[body], head=head)
         >>> bool(measure(torch.full((1, 4), 9.0)) > 0.9)
         True
     """
