@@ -14,7 +14,7 @@ class Classifier(nn.Module):
     def __init__(self, width: int = 64, heads: int = 4) -> None:
         super().__init__()
         self.embed = nn.Linear(4, width)
-        self.positions = nn.Parameter(0.02 * torch.randn(16, width))
+        self.positions = nn.Parameter(0.5 * torch.randn(16, width))
         layer = nn.TransformerEncoderLayer(width, heads, 128, dropout=0.0, batch_first=True, norm_first=True)
         layer.self_attn = sgpa.MultiheadSgpa(width, heads, batch_first=True, num_global=8)  # the only change
         self.encoder = nn.TransformerEncoder(layer, 2, nn.LayerNorm(width), enable_nested_tensor=False)

@@ -177,9 +177,9 @@ def test_the_mean_of_samples_is_the_posterior_mean():
     block, x = encoder_layer().eval(), tokens(1, T)
     attention = block.self_attn
     with sgpa.sampling(block):
-        draws = torch.stack([attention(x, x, x)[0] for _ in range(2000)])
+        draws = torch.stack([attention(x, x, x)[0] for _ in range(600)])
     gap = (draws.mean(0) - attention(x, x, x)[0]).abs() / draws.std(0)
-    assert (gap < 5 / 2000**0.5).all()
+    assert (gap < 5 / 600**0.5).all()
     torch.manual_seed(0)
     assert sgpa.sample(block, x, samples=4).shape == (4, 1, T, E)
 
