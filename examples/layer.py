@@ -1,4 +1,9 @@
-"""A calibrated classifier of digits: torch's own Transformer with its attention replaced."""
+"""A calibrated classifier of digits: torch's own Transformer with its attention replaced.
+
+Run `python examples/layer.py`; it takes half a minute on one core. Mean over seeds 0, 1 and 2 with its
+standard error: accuracy 98.0 ± 0.2 %, NLL 0.069 ± 0.005, and all images of noise are more novel than 95 % of
+digits. The same model with `nn.MultiheadAttention`, 60 epochs: 97.0 ± 0.2 %, 0.118 ± 0.004.
+"""
 
 import torch
 from torch import Tensor, nn
