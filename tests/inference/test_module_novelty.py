@@ -57,3 +57,14 @@ def test_layers_outside_the_module_are_refused():
         fitted(layers=[nn.Linear(4, 8)])
     with pytest.raises(InputError, match="layers and head must be modules inside Small"):
         fitted(layers=[])
+
+
+def test_layers_that_are_not_called_or_differ_in_width_are_refused():
+    torch.manual_seed(0)
+    model = Small()
+    model.unused = nn.Linear(4, 8)
+    both = {"labels": None, "held_out": rows(20), "head": model.head}
+    with pytest.raises(InputError, match="did not call all of layers and head"):
+        sgpa.novelty_of(model, rows(20), layers=[model.unused], **both)
+    with pytest.raises(InputError, match=r"layers of widths \[3, 8\] \(allowed: one width\)"):
+        sgpa.novelty_of(model, rows(20), layers=[model.body, model.head], **both)

@@ -1,4 +1,4 @@
-"""Attention layers that can replace `nn.MultiheadAttention` in any self-attention model."""
+"""Attention layers; `MultiheadSgpa` replaces `nn.MultiheadAttention` in any model."""
 
 from sgpa.attention.base import Attention
 from sgpa.attention.decoupled import ChengBootsSgpa, DecoupledSgpa, OrthogonalSgpa

@@ -111,6 +111,11 @@ def features_of(probe: Probe, inputs: Sequence[Tensor]) -> PooledFeatures:
         for batch in zip(*(x.split(BATCH) for x in inputs), strict=True):
             output = probe.module(*batch)
             logits = output.cpu() if probe.classes else None  # [B, C]
+            if not {*probe.layers, probe.head} <= set(seen):
+                raise InputError("novelty_of: the module's forward pass did not call all of layers and head")
+            widths = sorted({seen[layer].shape[-1] for layer in probe.layers})
+            if len(widths) > 1:
+                raise InputError(f"novelty_of: layers of widths {widths} (allowed: one width)")
             layers = torch.stack([seen[layer].cpu() for layer in probe.layers], 1)  # [B, L, E]
             parts.append(PooledFeatures(layers, seen[probe.head].cpu(), logits))
     return PooledFeatures(
