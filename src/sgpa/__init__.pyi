@@ -2,8 +2,14 @@
 from sgpa.attention import ChengBootsSgpa as ChengBootsSgpa
 from sgpa.attention import DotProductAttention as DotProductAttention
 from sgpa.attention import KernelAttention as KernelAttention
+from sgpa.attention import MultiheadSgpa as MultiheadSgpa
 from sgpa.attention import OrthogonalSgpa as OrthogonalSgpa
 from sgpa.attention import StandardSgpa as StandardSgpa
+from sgpa.attention import posterior_mean as posterior_mean
+from sgpa.attention import prepare as prepare
+from sgpa.attention import sample as sample
+from sgpa.attention import sampling as sampling
+from sgpa.attention import total_kl as total_kl
 from sgpa.core.errors import CheckpointError as CheckpointError
 from sgpa.core.errors import ConfigError as ConfigError
 from sgpa.core.errors import InputError as InputError
@@ -15,6 +21,7 @@ from sgpa.core.types import Regression as Regression
 from sgpa.gp.kernels import ArdRbfKernel as ArdRbfKernel
 from sgpa.gp.kernels import ExponentialKernel as ExponentialKernel
 from sgpa.gp.objective import KlWeights as KlWeights
+from sgpa.inference.module_novelty import novelty_of as novelty_of
 from sgpa.inference.serve import serve as serve
 from sgpa.methods import Ensemble as Ensemble
 from sgpa.methods import KfacLaplace as KfacLaplace

@@ -18,6 +18,7 @@ from sgpa.attention import (
     backend,
     global_states,
 )
+from sgpa.attention.masks import Mask
 from sgpa.attention.moments import FusedMoments
 from sgpa.core.errors import NumericalError
 from sgpa.core.inputs import Batch
@@ -117,6 +118,30 @@ def test_a_gpu_fuses_the_variance_of_layers_that_fit_a_tile(forced):
     assert backend.choose(x, False, WIDTH, WIDTH) is backend.FUSED_VARIANCE
     assert backend.choose(x, False, WIDTH + 1, 4) is backend.PLAIN
     assert not backend.choose(x.double(), True, 3, 4).fused
+
+
+@needs_triton
+def test_masked_attention_does_not_use_the_fused_mean(forced):
+    forced()
+    x = torch.zeros(2, 4, 12)
+    assert backend.choose(x, True, 3, 4, masked=True) is backend.FUSED_VARIANCE
+    assert backend.choose(x, True, masked=True).fused is False
+
+
+@on_cpu
+@needs_triton
+@pytest.mark.parametrize("layer_class", [KernelAttention, OrthogonalSgpa, ChengBootsSgpa])
+def test_masked_attention_is_the_same_on_a_gpu(layer_class, forced):
+    torch.manual_seed(0)
+    options = {} if layer_class is KernelAttention else {"num_global": 3}
+    layer, x = layer_class(12, 2, rbf(), **options), torch.randn(2, 5, 12)
+    mask = Mask(torch.ones(5, 5, dtype=torch.bool).triu(1), causal=True)
+    plain = layer.moments(x, None, None, mask)
+    forced()
+    other = layer.moments(x, None, None, mask)
+    for one, two in zip(vars(plain.posterior).values(), vars(other.posterior).values(), strict=True):
+        torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(other.kl.a, plain.kl.a, rtol=1e-4, atol=1e-5)
 
 
 @needs_triton

@@ -84,8 +84,18 @@ def full_covariance(m: Moments) -> Tensor:
     return covariance(m.L_c @ m.L_c.mT + m.A.mT @ m.A, m.A, m.s).expand(-1, -1, D, -1, -1)
 
 
-def dense_algebra(layer: KernelProjections, x: Tensor, *, b: int, h: int, d: int) -> dense.Svgp:
-    # the layer's sparse GP for sequence b, head h and value dimension d, with its smallest jitter
+def dense_algebra(
+    layer: KernelProjections,
+    x: Tensor,
+    *,
+    b: int,
+    h: int,
+    d: int,
+    queries: slice | Tensor = slice(None),
+    keys: slice | Tensor = slice(None),
+) -> dense.Svgp:
+    # the layer's sparse GP for sequence b, head h and value dimension d, with its smallest jitter; of a
+    # decoupled layer some queries and keys can be selected
     def project(points: Tensor, W: nn.Linear) -> Tensor:  # on the rows of W that are head h's
         return (points @ W.weight[h * D : (h + 1) * D].mT).detach()
 
@@ -101,6 +111,7 @@ def dense_algebra(layer: KernelProjections, x: Tensor, *, b: int, h: int, d: int
         s = torch.linalg.cholesky(K_kk) @ s if layer.whitened else s
         K_qq, K_qk = dense.gram(layer.kernel, h, q, q), dense.gram(layer.kernel, h, q, k)
         return dense.svgp(K_qq, K_qk, K_kk, dense.standard(K_kk, v, s @ s.mT))
+    q, k, v = q[queries], k[keys], v[keys]
     g = project(layer.Z_g[h], layer.W_qk) + unscaled(None if layer.places_g is None else layer.places_g[h])
     K = dense.grams(layer.kernel, h, q, k, g, jitter=JITTERS[0])
     s = layer.s_factor()[h, d].detach()

@@ -47,14 +47,16 @@ def has_operators(kernel: Kernel, *sizes: int) -> bool:
     return TRITON and type(kernel) in RBF and max(sizes) <= WIDTH
 
 
-def choose(x: Tensor, operators: bool, *sizes: int) -> Backend:
+def choose(x: Tensor, operators: bool, *sizes: int, masked: bool = False) -> Backend:
     """The backend for tensors like x.
 
     Args:
         x: what the layer computes from; its device and type matter.
         operators: whether the layer has operators of its own on a GPU.
         sizes: width of a head and number of inducing points, for layers that have a variance.
+        masked: some keys are hidden from some tokens, which the operators for mean and KL do not support.
     """
+    operators = operators and not masked
     if TRITON and runs_triton(x):
         return FUSED if operators else FUSED_VARIANCE if max(sizes, default=1) <= WIDTH else PLAIN
     full = x.dtype in (torch.float32, torch.float64)

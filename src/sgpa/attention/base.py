@@ -5,6 +5,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
+from sgpa.attention.masks import Mask, read_mask
 from sgpa.attention.moments import Moments
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.noise import Dropout
@@ -13,9 +14,10 @@ from sgpa.core.types import AttentionOutput
 
 
 class Attention(nn.Module):
-    """Self-attention over x [B, T, E], with the arguments and masks of `nn.MultiheadAttention`.
+    """Self-attention over x [B, T, E], with the mask conventions of `nn.MultiheadAttention`.
 
     Subclasses implement `moments` and `weights`. Those with `stochastic = True` draw their output.
+    `MultiheadSgpa` has all arguments of `nn.MultiheadAttention`.
     """
 
     stochastic = False
@@ -43,7 +45,9 @@ class Attention(nn.Module):
         self.W_o = nn.Linear(embed_dim, embed_dim)
         self.dropout = Dropout(dropout)
 
-    def moments(self, x: Tensor, padding: Tensor | None, state: object = None) -> Moments:
+    def moments(
+        self, x: Tensor, padding: Tensor | None, state: object = None, mask: Mask | None = None
+    ) -> Moments:
         """The distribution of the heads' values and its KL; x [B, T, E] is zero at padding."""
         raise NotImplementedError
 
@@ -56,6 +60,8 @@ class Attention(nn.Module):
         x: Tensor,
         key_padding_mask: Tensor | None = None,
         *,
+        attn_mask: Tensor | None = None,
+        is_causal: bool = False,
         state: object = None,
         samples: int | None = None,
     ) -> AttentionOutput:
@@ -64,6 +70,8 @@ class Attention(nn.Module):
         Args:
             x: tokens, [B, T, E].
             key_padding_mask: True at padding, [B, T] bool; no mask means no padding.
+            attn_mask: True at keys that a token must not see, or 0 and -inf; [T, T] or [B H, T, T].
+            is_causal: tokens do not see later tokens; needs no `attn_mask`.
             state: the layer's global state, for decoupled SGPA; computed here where it is left out.
             samples: S draws at once, independent of each other; one draw where it is left out.
 
@@ -73,17 +81,15 @@ class Attention(nn.Module):
         check_inputs(x, key_padding_mask, self.embed_dim, self.name)
         if samples is not None and samples < 1:
             raise InputError(f"{self.name}: samples={samples} (allowed: 1 or more)")
+        sizes = (len(x), self.num_heads, x.shape[1], x.shape[1])
+        mask = read_mask(attn_mask, is_causal, sizes=sizes, like=x, name=self.name)
         if key_padding_mask is not None:
             x = mask_tokens(x, key_padding_mask)  # makes v_a = x W_v zero at padding: see gp/posteriors.py
         with full_precision(x) if self.stochastic else nullcontext():
             points = x.to(self.W_v.weight.dtype) if self.stochastic else x  # autocast makes bfloat16 of x
-            moments = self.moments(points, key_padding_mask, state)
+            moments = self.moments(points, key_padding_mask, state, mask)
             F = moments.draw(() if samples is None else (samples,))  # [*S, B, H, T, V]
-        value = self.dropout(
-            self.W_o(F.transpose(-3, -2).flatten(-2))
-        )  # concat(F_1 .. F_H) W_o  [*S, B, T, E]
-        if key_padding_mask is not None:
-            value = mask_tokens(value, key_padding_mask)
+        value = mask_tokens(self.merge_heads(F), key_padding_mask)  # [*S, B, T, E]
         require_finite(lambda: self.not_finite_message(x), value, moments.kl.g, moments.kl.a)
         return AttentionOutput(value, moments.kl)
 
@@ -100,6 +106,10 @@ class Attention(nn.Module):
     def heads(self, x: Tensor, W: nn.Linear) -> Tensor:
         """x W, cut into heads: [B, T, E] -> [B, H, T, D]."""
         return W(x).unflatten(-1, (self.num_heads, self.head_width)).transpose(-3, -2)
+
+    def merge_heads(self, F: Tensor) -> Tensor:
+        """concat(F_1 .. F_H) W_o with dropout: [*S, B, H, T, V] -> [*S, B, T, E]."""
+        return self.dropout(self.W_o(F.transpose(-3, -2).flatten(-2)))
 
     def name_matrix(self, index: tuple[int, ...]) -> str:
         """Matrix [b, h] of this layer in words, for error messages."""

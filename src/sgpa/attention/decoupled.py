@@ -7,6 +7,7 @@ from sgpa.attention import backend
 from sgpa.attention.global_state import GlobalState, global_states, lower
 from sgpa.attention.inducing import INDUCING_INITS
 from sgpa.attention.kernel import KernelProjections
+from sgpa.attention.masks import Mask
 from sgpa.attention.moments import FusedMoments, JointMoments, MarginalMoments
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.precision import full_precision
@@ -14,7 +15,14 @@ from sgpa.core.types import Kl
 from sgpa.gp.fused import fused_mean, pack, split
 from sgpa.gp.kernels import Kernel
 from sgpa.gp.linalg import cholesky
-from sgpa.gp.posteriors import cheng_boots_kl_a, orthogonal_kl_a, orthogonal_mean, whiten
+from sgpa.gp.posteriors import (
+    cheng_boots_kl_a,
+    masked_kl_a,
+    orthogonal_kl_a,
+    orthogonal_mean,
+    prefix_kl_a,
+    whiten,
+)
 
 
 class DecoupledSgpa(KernelProjections):
@@ -60,29 +68,80 @@ class DecoupledSgpa(KernelProjections):
         self.places_g = None if positions is None else nn.Parameter(torch.zeros(H, M, V))  # [H, M, D]
 
     def moments(
-        self, x: Tensor, padding: Tensor | None, state: object = None
+        self, x: Tensor, padding: Tensor | None, state: object = None, mask: Mask | None = None
     ) -> MarginalMoments | FusedMoments:
         """The posterior of one layer and its KL; the state is computed here when none is given."""
-        del padding  # x is zero there, hence v_a is
         state = self.global_state() if state is None else self.check_state(state)
-        chosen = backend.choose(x, self.controls_own_precision, self.num_global, self.head_width)
+        chosen = self.choose_backend(x, mask)
         if chosen.fused:
             mean, kl_a, A, unexplained = self.fused_mean_and_kl(self.keys_and_values(x), state)
             return FusedMoments(mean, Kl(state.kl, kl_a.sum(-1)), unexplained, A, state.S)
-        q, k_a, v_a = self.projected(x)  # [B, H, T, D]
+        return self.posterior(*self.projected(x), state, chosen, mask, padding)
+
+    def cross_moments(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None
+    ) -> MarginalMoments:
+        """The posterior at queries [B, T, E] given keys and values [B, U, E] of other tokens.
+
+        Queries, amortised and global keys are points of one kernel's input space, so that this is the same
+        GP, evaluated at other points than its amortised keys. The KL is that of the keys.
+        """
+        q = self.points(query, self.W_qk if self.W_q is None else self.W_q)  # [B, H, T, D]
+        k_a, v_a = self.points(key, self.W_qk), self.heads(value, self.W_v)  # [B, H, U, D]
+        return self.posterior(q, k_a, v_a, self.global_state(), self.choose_backend(query, mask), mask, None)
+
+    def posterior(
+        self,
+        q: Tensor,
+        k_a: Tensor,
+        v_a: Tensor,
+        state: GlobalState,
+        chosen: backend.Backend,
+        mask: Mask | None,
+        padding: Tensor | None,
+    ) -> MarginalMoments:
+        """Mean, variance and KL at points q in units of the length-scales; `padding` is the queries'."""
         K_gq = self.kernel.between(state.k_g, q)  # [B, H, M, T]
-        A_q = whiten(state.L_inv.to(x.dtype), K_gq)  # L^-1 K_gq  [B, H, M, T]
-        mean, kl_a = self.mean_and_kl(q, k_a, v_a, K_gq, A_q, state)  # [B, H, T, V], [B, H]
+        A_q = whiten(state.L_inv.to(q.dtype), K_gq)  # L^-1 K_gq  [B, H, M, T]
+        if mask is None:
+            mean, kl_a = self.mean_and_kl(q, k_a, v_a, K_gq, A_q, state)  # [B, H, T, V], [B, H]
+        else:
+            mean, kl_t = self.masked_mean_and_kl(q, k_a, v_a, K_gq, A_q, state, mask)  # .., [B, H, T]
+            kl_a = mean_over_tokens(kl_t, padding)
         variance = chosen.variance(self.kernel.at(q), A_q, state.s_g)  # [B, H, T, V]
         kl = Kl(state.kl, kl_a.sum(-1))
         if not self.joint:
             return MarginalMoments(mean, kl, variance)
         return JointMoments(mean, kl, variance, self.unexplained_factor(q, state), A_q, state.s_g)
 
+    def choose_backend(self, x: Tensor, mask: Mask | None) -> backend.Backend:
+        """The backend for tensors like x."""
+        sizes = (self.num_global, self.head_width)
+        return backend.choose(x, self.controls_own_precision, *sizes, masked=mask is not None)
+
     def mean_and_kl(
         self, q: Tensor, k_a: Tensor, v_a: Tensor, K_gq: Tensor, A_q: Tensor, state: GlobalState
     ) -> tuple[Tensor, Tensor]:
         """The posterior mean [B, H, T, V] and the amortised KL [B, H]."""
+        raise NotImplementedError
+
+    def masked_mean_and_kl(
+        self, q: Tensor, k_a: Tensor, v_a: Tensor, K_gq: Tensor, A_q: Tensor, state: GlobalState, mask: Mask
+    ) -> tuple[Tensor, Tensor]:
+        """The mean [B, H, T, V] and the amortised KL [B, H, T] of the keys that each token sees."""
+        C_qa = self.coefficients(q, k_a, A_q, state)  # [B, H, T, U]
+        mean = mask.apply(C_qa) @ v_a
+        if self.global_mean:
+            mean = mean + K_gq.mT @ state.v_g
+        if q is k_a:
+            C_aa = C_qa
+        else:
+            A_a = whiten(state.L_inv.to(q.dtype), self.kernel.between(state.k_g, k_a))  # [B, H, M, U]
+            C_aa = self.coefficients(k_a, k_a, A_a, state)
+        return mean, prefix_kl_a(C_aa, v_a) if mask.causal else masked_kl_a(C_aa, v_a, mask.hidden)
+
+    def coefficients(self, q: Tensor, k_a: Tensor, A_q: Tensor, state: GlobalState) -> Tensor:
+        """The matrix C_qa by which v_a enters the mean, [B, H, T, U]."""
         raise NotImplementedError
 
     def fused_mean_and_kl(self, kv: Tensor, state: GlobalState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -184,6 +243,13 @@ class OrthogonalSgpa(DecoupledSgpa):
         mean = orthogonal_mean(Kqa_va, K_gq.mT @ state.v_g, A_q, Aa_va)
         return mean, orthogonal_kl_a(Kaa_va, v_a, Aa_va)
 
+    def coefficients(self, q: Tensor, k_a: Tensor, A_q: Tensor, state: GlobalState) -> Tensor:
+        """K_qa - K_qg K_gg^-1 K_ga."""
+        A_a = A_q
+        if q is not k_a:
+            A_a = whiten(state.L_inv.to(q.dtype), self.kernel.between(state.k_g, k_a))  # [B, H, M, U]
+        return self.kernel.between(q, k_a) - A_q.mT @ A_a
+
 
 class ChengBootsSgpa(DecoupledSgpa):
     """Decoupled SGPA after Cheng & Boots (eq:naivedsvgp): global keys enter the variance only.
@@ -207,8 +273,21 @@ class ChengBootsSgpa(DecoupledSgpa):
         Kaa_va = Kqa_va if q is k_a else self.kernel.between(k_a, k_a) @ v_a
         return Kqa_va, cheng_boots_kl_a(Kaa_va, v_a)
 
+    def coefficients(self, q: Tensor, k_a: Tensor, A_q: Tensor, state: GlobalState) -> Tensor:
+        """K_qa."""
+        del A_q, state
+        return self.kernel.between(q, k_a)
+
     def fused_mean_and_kl(self, kv: Tensor, state: GlobalState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """eq:naivedsvgp: adds A' A v_a and ½ |A v_a|², which eq:odsvgp subtracts."""
         mean, kl_a, A, unexplained = super().fused_mean_and_kl(kv, state)
         Av = A @ split(kv)[1]  # [B, H, M, V]
         return mean + A.mT @ Av, kl_a + 0.5 * Av.square().sum((-2, -1)), A, unexplained
+
+
+def mean_over_tokens(x: Tensor, padding: Tensor | None) -> Tensor:
+    """The mean over tokens that are not padding: [B, H, T] -> [B, H]."""
+    if padding is None:
+        return x.mean(-1)
+    real = ~padding.unsqueeze(1)  # [B, 1, T]
+    return (x * real).sum(-1) / real.sum(-1)

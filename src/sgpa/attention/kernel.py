@@ -8,6 +8,7 @@ from torch.nn.functional import linear
 
 from sgpa.attention import backend
 from sgpa.attention.base import Attention
+from sgpa.attention.masks import Mask
 from sgpa.attention.moments import Moments
 from sgpa.core.errors import ConfigError, InputError
 from sgpa.core.types import Kl
@@ -136,11 +137,14 @@ class KernelAttention(KernelProjections):
     torch.Size([3, 5, 8])
     """
 
-    def moments(self, x: Tensor, padding: Tensor | None, state: object = None) -> Moments:
-        """K_qk v, without variance."""
+    def moments(
+        self, x: Tensor, padding: Tensor | None, state: object = None, mask: Mask | None = None
+    ) -> Moments:
+        """K_qk v, without variance; hidden keys have weight zero."""
         del padding, state
-        if backend.choose(x, self.controls_own_precision).fused:
+        if backend.choose(x, self.controls_own_precision, masked=mask is not None).fused:
             kv, rbf = self.keys_and_values(x), backend.RBF[type(self.kernel)]
             return Moments(fused_attend(kv, self.kernel.log_variance, rbf), Kl.zero(x))
         q, k, v = self.projected(x)  # [B, H, T, D]
-        return Moments(self.kernel.between(q, k) @ v, Kl.zero(x))
+        K_qk = self.kernel.between(q, k)  # [B, H, T, T]
+        return Moments((K_qk if mask is None else mask.apply(K_qk)) @ v, Kl.zero(x))

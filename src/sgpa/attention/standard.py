@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from sgpa.attention.kernel import KernelProjections
+from sgpa.attention.masks import Mask
 from sgpa.attention.moments import JointMoments, MarginalMoments
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.types import Kl
@@ -74,9 +75,16 @@ class StandardSgpa(KernelProjections):
         diagonal = self.W_log_s(x).exp().mT  # [B, H, T]
         return (rows.transpose(1, 2).tril(-1) + torch.diag_embed(diagonal)).unsqueeze(2)
 
-    def moments(self, x: Tensor, padding: Tensor | None, state: object = None) -> MarginalMoments:
+    def moments(
+        self, x: Tensor, padding: Tensor | None, state: object = None, mask: Mask | None = None
+    ) -> MarginalMoments:
         """eq:fpost and its KL in float64; padded keys become points uncorrelated with all others."""
         del state
+        if mask is not None:  # every token would need a factor of its own keys' Gram matrix
+            raise InputError(
+                f"{self.name}: attn_mask or is_causal in StandardSgpa (allowed: none; the decoupled forms "
+                "take masks)"
+            )
         q, k = self.queries_keys(x)  # [B, H, T, D]
         q, k = (k.double(),) * 2 if q is k else (q.double(), k.double())
         v = self.heads(x, self.W_v).double()  # [B, H, T, V]

@@ -91,6 +91,28 @@ def cheng_boots_kl_a(Kaa_va: Tensor, v_a: Tensor) -> Tensor:
 
 
 # ---------------------------------------------------------------------------------------------
+# attention masks: every token t has inducing points of its own, the keys that it sees. C is the matrix by
+# which v_a enters the mean: K_qa - K_qg K_gg^-1 K_ga of eq:odsvgp, K_qa of eq:naivedsvgp
+
+
+def prefix_kl_a(C_aa: Tensor, v_a: Tensor) -> Tensor:
+    """½ Σ_d v_a' C_aa v_a of keys 1 to t, for every t, [..., H, T].
+
+    Key t adds ½ v_t' C_tt v_t + Σ_{u<t} v_t' C_tu v_u, so that all prefixes cost as much as one sequence.
+    """
+    added = (v_a * (C_aa.tril() @ v_a)).sum(-1)  # [..., H, T]
+    twice = C_aa.diagonal(dim1=-2, dim2=-1) * v_a.square().sum(-1)
+    return (added - 0.5 * twice).cumsum(-1)
+
+
+def masked_kl_a(C_aa: Tensor, v_a: Tensor, hidden: Tensor) -> Tensor:
+    """½ Σ_d v_a' C_aa v_a of the keys that each token sees, [..., H, T]; `hidden` is [..., T, U]."""
+    G = C_aa * (v_a @ v_a.mT)  # [..., H, U, U]
+    seen = (~hidden).to(G.dtype)  # [..., T, U]
+    return 0.5 * ((seen @ G) * seen).sum(-1)
+
+
+# ---------------------------------------------------------------------------------------------
 # shared pieces
 
 
