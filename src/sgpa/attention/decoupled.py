@@ -8,6 +8,7 @@ from sgpa.attention.global_state import GlobalState, global_states, lower
 from sgpa.attention.inducing import INDUCING_INITS
 from sgpa.attention.kernel import KernelProjections
 from sgpa.attention.moments import FusedMoments, JointMoments, MarginalMoments
+from sgpa.attention.precise import loses_precision, moments_in_float64
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.precision import full_precision
 from sgpa.core.types import Kl
@@ -64,12 +65,23 @@ class DecoupledSgpa(KernelProjections):
     ) -> MarginalMoments | FusedMoments:
         """The posterior of one layer and its KL; the state is computed here when none is given."""
         del padding  # x is zero there, hence v_a is
-        state = self.global_state() if state is None else self.check_state(state)
+        given = None if state is None else self.check_state(state)
+        if (
+            not self.whitened and x.dtype == torch.float32
+        ):  # s_g = L^-1 s is large where K_gg is near singular
+            return moments_in_float64(self, x, None, given)
+        state = self.global_state() if given is None else given
         chosen = backend.choose(x, self.controls_own_precision, self.num_global, self.head_width)
         if chosen.fused:
-            mean, kl_a, A, unexplained = self.fused_mean_and_kl(self.keys_and_values(x), state)
+            kv = self.keys_and_values(x)
+            self.check_overflow(split(kv)[0])
+            if loses_precision(state, split(kv)[0], state.k_g):
+                return moments_in_float64(self, x, None, given)
+            mean, kl_a, A, unexplained = self.fused_mean_and_kl(kv, state)
             return FusedMoments(mean, Kl(state.kl, kl_a.sum(-1)), unexplained, A, state.S)
         q, k_a, v_a = self.projected(x)  # [B, H, T, D]
+        if loses_precision(state, state.k_g, *((q,) if q is k_a else (q, k_a))):
+            return moments_in_float64(self, x, None, given)
         K_gq = self.kernel.between(state.k_g, q)  # [B, H, M, T]
         A_q = whiten(state.L_inv.to(x.dtype), K_gq)  # L^-1 K_gq  [B, H, M, T]
         mean, kl_a = self.mean_and_kl(q, k_a, v_a, K_gq, A_q, state)  # [B, H, T, V], [B, H]

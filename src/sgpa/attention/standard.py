@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from sgpa.attention.kernel import KernelProjections
 from sgpa.attention.moments import JointMoments, MarginalMoments
+from sgpa.attention.precise import loses_precision, moments_in_float64
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.types import Kl
 from sgpa.gp.kernels import Kernel
@@ -78,6 +79,8 @@ class StandardSgpa(KernelProjections):
         """eq:fpost and its KL in float64; padded keys become points uncorrelated with all others."""
         del state
         q, k = self.queries_keys(x)  # [B, H, T, D]
+        if loses_precision(None, q, k):
+            return moments_in_float64(self, x, padding, None)
         q, k = (k.double(),) * 2 if q is k else (q.double(), k.double())
         v = self.heads(x, self.W_v).double()  # [B, H, T, V]
         K_qk, K_kk = self.kernel.between(q, k), self.kernel.between(k, k)  # [B, H, T, T]

@@ -3,8 +3,10 @@
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,32 @@ from torch import Tensor, nn
 from sgpa.core.errors import CheckpointError, InputError
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file to write, which replaces `path` at the end and is removed where that fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file atomically; an error of the system names the file."""
+    with replacing(path) as temporary:
+        try:
+            temporary.write_bytes(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -40,11 +62,15 @@ def read_json(path: Path) -> Any:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Any = None) -> None:
     """Write named tensors and a JSON note into one safetensors file, atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(flat, temporary, metadata={"note": json.dumps(note)})
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        try:
+            save_file(flat, temporary, metadata={"note": json.dumps(note)})
+        except SafetensorError as error:
+            code = re.search(r"code: (\d+)", str(error))  # of the system, such as 28 for a full disk
+            if code is None:
+                raise
+            raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from None
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:

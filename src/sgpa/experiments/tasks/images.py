@@ -99,6 +99,11 @@ class CifarConfig:
         )
 
     @property
+    def per_seed(self) -> bool:
+        """Whether every seed has a split of its own, so that seeds cannot be combined to an ensemble."""
+        return self.split == "per-seed"
+
+    @property
     def dataset(self) -> str:
         """Name of the data set in tables."""
         return self.name
