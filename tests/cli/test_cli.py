@@ -167,7 +167,7 @@ def test_members_of_an_ensemble_are_trained_and_read(copy):
         (["train", "digits", "--set", "warm.epochs=1"], "warm is called stage1 now"),
         (["train", "digits", "--set", "optim.epochs"], "not of the form field=value"),
         (["train", "digits", "--set", "optim.epochs=many"], "expected a whole number"),
-        (["train", "digits", "--set", "optim.epochs=-1"], "epochs=-1 (allowed: 1 or more)"),
+        (["train", "digits", "--set", "optim.epochs=-1"], "epochs=-1 (allowed: 1 to 1000000)"),
         (["train", "digits", "--set", "sgpa.attention.kernel.preset=paper"], "set kernel.name"),
         (["train", "digits", "--set", "name=mine"], "name cannot be set"),
         (["train", "digits", "--device", "tpu"], "device='tpu' (allowed: cpu"),

@@ -18,7 +18,7 @@ def terminable() -> Iterator[None]:
     if "RANK" in os.environ or threading.current_thread() is not threading.main_thread():
         yield
         return
-    received = []
+    received: list[int] = []
 
     def handle(number: int, _: FrameType | None) -> None:
         if not received:  # a second signal does not disturb the end

@@ -47,7 +47,12 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def write_json(path: Path, data: Any) -> None:
     """Write JSON atomically; NaN and infinity become null."""
-    write_text(path, json.dumps(_plain(data), indent=1, allow_nan=False) + "\n")
+    write_text(path, json_text(data) + "\n")
+
+
+def json_text(data: Any) -> str:
+    """Plain data as JSON; NaN and infinity, which JSON does not have, become null."""
+    return json.dumps(_plain(data), indent=1, allow_nan=False)
 
 
 def read_json(path: Path) -> Any:
@@ -149,4 +154,15 @@ def load_exactly(model: nn.Module, weights: Mapping[str, Tensor], source: Path) 
             f"{source}: {len(wrong)} weights do not fit the config; the first is {name}: "
             f"expected {expected.get(name, 'none')}, found {given.get(name, 'none')}"
         )
+    check_weights(weights, source, model.state_dict())
     model.load_state_dict(dict(weights))
+
+
+def check_weights(weights: Mapping[str, Tensor], source: Path | str, expected: Mapping[str, Tensor]) -> None:
+    """Raise unless all weights are finite numbers of the kind that the model has."""
+    for name, weight in weights.items():
+        wanted = expected[name].dtype if name in expected else weight.dtype
+        if weight.dtype != wanted and not (weight.is_floating_point() and wanted.is_floating_point):
+            raise CheckpointError(f"{source}: {name} holds {weight.dtype} numbers, the model has {wanted}")
+        if not weight.isfinite().all():
+            raise CheckpointError(f"{source}: {name} has entries that are NaN or infinite; it was damaged")

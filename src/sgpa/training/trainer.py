@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sgpa.core import devices
 from sgpa.core.devices import check_device
+from sgpa.core.noise import check_seed
 from sgpa.data import Dataset
 from sgpa.gp.objective import Progress
 from sgpa.methods import Method
@@ -77,6 +78,7 @@ class Trainer:
         ... ).fit()
         """
         check_device(self.device)
+        check_seed(self.seed)
         process_group.begin(self.device)
         if (model := self.finished()) is not None:
             return model
