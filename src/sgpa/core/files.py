@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -66,11 +67,11 @@ def read_json(path: Path) -> Any:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Any = None) -> None:
-    """Write named tensors and a JSON note into one safetensors file, atomically."""
+    """Write named tensors, a JSON note and a checksum into one safetensors file, atomically."""
     flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with replacing(path) as temporary:
         try:
-            save_file(flat, temporary, metadata={"note": json.dumps(note)})
+            save_file(flat, temporary, metadata={"note": json.dumps(note), "sha256": _checksum(flat)})
         except SafetensorError as error:
             code = re.search(r"code: (\d+)", str(error))  # of the system, such as 28 for a full disk
             if code is None:
@@ -79,15 +80,32 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Any = None) -
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
-    """The tensors and the note that `write_tensors` wrote. Nothing is unpickled."""
+    """The tensors and the note that `write_tensors` wrote. Nothing is unpickled.
+
+    Files of version 0.1 have no checksum.
+    """
     if not path.exists():
         raise CheckpointError(f"{path} does not exist")
     try:
         with safe_open(path, framework="pt") as file:
-            note = json.loads((file.metadata() or {}).get("note", "null"))
-            return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
+            metadata = file.metadata() or {}
+            note = json.loads(metadata.get("note", "null"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read ({error}); it was damaged or cut short") from None
+    if metadata.get("sha256", checksum := _checksum(tensors)) != checksum:
+        raise CheckpointError(f"{path} does not have the checksum it was written with; it was damaged")
+    return tensors, note
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of names, types, shapes and bytes."""
+    checksum = hashlib.sha256()
+    for name in sorted(tensors):
+        x = tensors[name].contiguous()
+        checksum.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
+        checksum.update(x.reshape(-1).view(torch.uint8).numpy().data)
+    return checksum.hexdigest()
 
 
 def ensure_directory(folder: Path, advice: str) -> None:
