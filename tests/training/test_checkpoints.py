@@ -6,6 +6,7 @@ import torch
 from sgpa.core.errors import CheckpointError
 from sgpa.core.files import read_tensors, write_tensors
 from sgpa.training.checkpoints import previous, read_run, save_run
+from sgpa.training.logs import append, history
 
 
 def flip_a_bit(file):
@@ -49,3 +50,12 @@ def test_a_damaged_checkpoint_without_another_is_an_error(tmp_path):
     flip_a_bit(file)
     with pytest.raises(CheckpointError, match="damaged"):
         read_run(file)
+
+
+def test_repairs_are_summed_over_the_epochs_of_a_log(tmp_path):
+    file = tmp_path / "log.jsonl"
+    line = {"nll": 1.0, "kl_g": 0.0, "kl_a": 0.0}
+    append(file, line | {"epoch": 1, "numerics": {"jitter_raised": 2}})
+    append(file, line | {"epoch": 2})
+    append(file, line | {"epoch": 3, "numerics": {"jitter_raised": 1}})
+    assert history(file)["numerics"] == {"jitter_raised": 3}

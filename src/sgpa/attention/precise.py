@@ -15,6 +15,7 @@ from torch.func import functional_call
 
 from sgpa.attention.global_state import GlobalState
 from sgpa.attention.moments import MarginalMoments, Moments
+from sgpa.core.counters import FLOAT64_PASSES, count
 from sgpa.core.precision import recording
 from sgpa.core.types import Kl
 
@@ -44,6 +45,7 @@ def moments_in_float64(
     layer: "Attention", x: Tensor, padding: Tensor | None, state: GlobalState | None
 ) -> MarginalMoments:
     """The moments of a layer computed in float64, in the type of x."""
+    count(FLOAT64_PASSES)
     parameters = {f"layer.{name}": p.double() for name, p in layer.named_parameters()}
     exact = None if state is None else converted(state, torch.float64)
     moments: MarginalMoments = functional_call(_Moments(layer), parameters, (x.double(), padding, exact))
