@@ -171,7 +171,7 @@ def test_alternatives_are_valid_settings(name):
     [
         ("optim.epoch=3", "did you mean epochs"),
         ("optimiser.epochs=3", "no field optimiser.epochs"),
-        ("optim.epochs=-3", r"epochs=-3 \(allowed: 1 or more\)"),
+        ("optim.epochs=-3", r"epochs=-3 \(allowed: 1 to 1000000\)"),
         ("optim.epochs=many", "expected a whole number"),
         ("optim.epochs=2.5", "expected a whole number"),
         ("optim.epochs", "not of the form field=value"),

@@ -354,6 +354,15 @@ def test_collapsed_layers_are_warned_about() -> None:
     assert warning.startswith("SGPA: the KL of layer 2 ends below 0.1 nats.")
 
 
+def test_numerical_repairs_are_warned_about() -> None:
+    results = synthetic()
+    for curve in results["curves"]:
+        if curve["kind"] == "training" and curve["method"] == "sgpa":
+            curve["data"]["numerics"] = {"jitter_raised": 2}
+    (warning,) = warnings(material(results))
+    assert warning == "SGPA: in training the jitter of a Gram matrix was raised 6 times."
+
+
 def test_different_seeds_epochs_and_test_inputs_are_warned_about() -> None:
     results = synthetic()
     results["records"] = [r for r in results["records"] if (r["method"], r["seed"]) != ("sgpa", 2)]

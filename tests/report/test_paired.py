@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
 from sgpa.report import aggregate, evaluation_table, paired_difference
+from sgpa.report.names import is_ensemble
 from sgpa.report.paired import against_mle, best_against_second, difference_table, legend, with_marks
 from sgpa.report.tables import Column
 from support.fake_results import record
@@ -70,7 +71,7 @@ RECORDS = [
 def test_marks_come_from_paired_differences() -> None:
     cells = aggregate(RECORDS)
     found = against_mle(cells, NLL)
-    assert set(found) == {("kernel", "sgpa"), ("kernel", "mcd"), ("kernel", "de")}
+    assert set(found) == {("kernel", "sgpa"), ("kernel", "mcd")}
     assert found["kernel", "sgpa"].significant  # although the seeds spread more than the methods differ
     assert not found["kernel", "mcd"].significant
     table = with_marks(evaluation_table(cells, "in-distribution"))
@@ -87,9 +88,16 @@ def test_table_of_differences() -> None:
     assert table.best(NLL) == set()
 
 
-def test_best_against_second_also_without_ensembles() -> None:
-    tops = best_against_second(aggregate(RECORDS), [NLL])
-    assert [(top.best[1], top.second[1], top.difference.n) for top in tops] == [
-        ("de", "sgpa", 1),
-        ("sgpa", "mcd", 4),
-    ]
+def test_an_ensemble_is_not_paired_with_a_single_model() -> None:
+    # seed 0 of an ensemble and seed 0 of MLE are different models
+    cells = aggregate([*RECORDS, *many("sgpae", [0.45, 0.44, 0.46, 0.43])])
+    assert ("kernel", "sgpae") not in against_mle(cells, NLL)
+    tops = best_against_second(cells, [NLL])
+    assert ("sgpa", "mcd", 4) in [(top.best[1], top.second[1], top.difference.n) for top in tops]
+    assert all(is_ensemble(top.best[1]) == is_ensemble(top.second[1]) for top in tops)
+
+
+def test_two_ensembles_are_paired() -> None:
+    records = [*many("de", [0.45, 0.44, 0.46]), *many("sgpae", [0.40, 0.41, 0.42])]
+    (top,) = best_against_second(aggregate(records), [NLL])
+    assert (top.best[1], top.second[1], top.difference.n) == ("sgpae", "de", 3)

@@ -7,14 +7,16 @@ from itertools import pairwise
 import pytest
 import torch
 
-from sgpa.core.errors import CheckpointError, ConfigError, InputError, NumericalError
+from sgpa.core.errors import CheckpointError, ConfigError, InputError, NumericalError, SgpaError
 from sgpa.core.files import read_tensors
+from sgpa.core.types import Classification
 from sgpa.data import Dataset
 from sgpa.gp.objective import KlWeights
 from sgpa.methods import Mle
 from sgpa.models import KernelConfig, SgpaConfig
 from sgpa.training.logs import read_log
 from sgpa.training.optim import OptimConfig
+from sgpa.training.selection import score
 from support.training_runs import CONFIG, SGPA, Stop, blobs, epoch_lines, stop_at
 from support.training_runs import OPTIM as SHORT
 from support.training_runs import trainer as short_trainer
@@ -237,3 +239,16 @@ def test_data_sets_check_their_rows():
         Dataset(torch.zeros(3, 1), torch.zeros(2))
     with pytest.raises(InputError, match="empty"):
         Dataset(torch.zeros(0, 1), torch.zeros(0))
+
+
+def test_a_model_with_answers_that_are_not_finite_is_not_handed_out(tmp_path, monkeypatch):
+    def not_finite(predictor, data):
+        prediction = Classification(
+            torch.full((len(data), CONFIG.outputs), float("nan")), torch.zeros(len(data))
+        )
+        return score(prediction, data.targets)
+
+    monkeypatch.setattr("sgpa.training.trainer.validate", not_finite)
+    with pytest.raises(SgpaError, match="NaN or infinity"):
+        trainer(directory=tmp_path).fit()
+    assert not (tmp_path / "model").exists()

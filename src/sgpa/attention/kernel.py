@@ -10,10 +10,13 @@ from sgpa.attention import backend
 from sgpa.attention.base import Attention
 from sgpa.attention.masks import Mask
 from sgpa.attention.moments import Moments
-from sgpa.core.errors import ConfigError, InputError
+from sgpa.core.errors import ConfigError, InputError, NumericalError
+from sgpa.core.precision import recording
 from sgpa.core.types import Kl
 from sgpa.gp.fused import fused_attend, split
 from sgpa.gp.kernels import Kernel
+
+ROUNDING = 1e-3  # of a KL, relative to the size of the terms that are subtracted
 
 
 class KernelProjections(Attention):
@@ -107,6 +110,30 @@ class KernelProjections(Attention):
         del padding
         return self.kernel.between(*self.queries_keys(x))
 
+    @torch.no_grad()
+    def check_kl(self, kl: Kl, x: Tensor) -> None:
+        """Raise if a part of the KL is negative beyond rounding.
+
+        Its terms are at most ½ Σ_d (Σ_t |v_td| K(x_t, x_t)^½)² for the amortised part, which is computed only
+        where there is a negative number.
+        """
+        if recording(x) or not torch.stack([kl.g.amin(), kl.a.amin()]).lt(0).any():
+            return
+        _, k, v = self.projected(x.to(self.W_v.weight.dtype))  # [B, H, T, D]
+        largest = (v.abs() * self.kernel.at(k).sqrt().unsqueeze(-1)).sum(-2).square().sum((-2, -1))  # [B]
+        worst = float((kl.a + ROUNDING * (1 + 0.5 * largest)).amin())
+        if worst < 0 or float(kl.g) < -ROUNDING * (1 + kl.g.new_tensor(self.embed_dim)):
+            raise NumericalError(
+                f"{self.name}: its KL is negative beyond rounding (global part {float(kl.g):.3g}, smallest "
+                f"amortised part {float(kl.a.amin()):.3g}); K_qk is too inexact in this precision, which no "
+                "jitter can mend: standardise the inputs, raise the length-scales or use float64"
+            )
+
+    def check_overflow(self, k: Tensor) -> None:
+        """Raise if K_kk would overflow; the operators do not form it."""
+        if not recording(k) and self.kernel.overflows(k):
+            raise NumericalError(self.overflow_message())
+
     def overflow_message(self) -> str:
         """The error message for a Gram matrix that overflowed, the only matrix that can."""
         return (
@@ -144,6 +171,7 @@ class KernelAttention(KernelProjections):
         del padding, state
         if backend.choose(x, self.controls_own_precision, masked=mask is not None).fused:
             kv, rbf = self.keys_and_values(x), backend.RBF[type(self.kernel)]
+            self.check_overflow(split(kv)[0])
             return Moments(fused_attend(kv, self.kernel.log_variance, rbf), Kl.zero(x))
         q, k, v = self.projected(x)  # [B, H, T, D]
         K_qk = self.kernel.between(q, k)  # [B, H, T, T]

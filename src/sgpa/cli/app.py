@@ -14,6 +14,7 @@ from sgpa.cli.options import show_error
 from sgpa.cli.predict import predict
 from sgpa.cli.recipes import recipes
 from sgpa.cli.report import report
+from sgpa.cli.signals import terminable
 from sgpa.cli.time import bench, time
 from sgpa.cli.train import train_app
 from sgpa.core.errors import SgpaError
@@ -58,9 +59,10 @@ app.add_typer(data_app, name="data")
 
 
 def main() -> None:
-    """Entry point: an expected error is one line and exit status 2; an interrupt is exit status 130."""
+    """Entry point: an expected error is one line and exit status 2; an interrupt is 130, SIGTERM 143."""
     try:
-        app(standalone_mode=True)
+        with terminable():
+            app(standalone_mode=True)
     except (SgpaError, OSError) as error:
         show_error(error)
         raise SystemExit(2) from None

@@ -109,5 +109,7 @@ def conclude(outcome: "Outcome", directory: Path) -> None:
         console.print("[bold red]failed:[/]", end=" ")
         console.print(f"{failure.job}: {failure.reason}", markup=False, highlight=False, soft_wrap=True)
     if outcome.failures:
-        console.print(f"Details: {directory / 'failed'}; run failed jobs again with --retry", highlight=False)
+        if any((directory / "failed").glob("*.txt")):
+            text = f"Details: {directory / 'failed'}; run failed jobs again with --retry"
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1)

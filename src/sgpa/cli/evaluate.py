@@ -21,14 +21,22 @@ def evaluate(
     the training, the command refuses.
     """
     from sgpa.core.devices import check_device
-    from sgpa.experiments.runner import evaluate_cell, finished_cells, rows_of, saved_results, write_results
+    from sgpa.experiments.runner import (
+        evaluate_cell,
+        finished_cells,
+        locked,
+        rows_of,
+        saved_results,
+        write_results,
+    )
 
     check_device(device)
     cells = finished_cells(run)
     chosen = [cell for cell in cells if again or not (cell.folder / "results.json").exists()]
     with ProgressBars() as bars:
-        for row in rows_of(chosen, data_dir=data_dir, device=device):
-            evaluate_cell(*row, bars.on_progress, again=again)
+        for run_folder, plan, seed in rows_of(chosen, data_dir=data_dir, device=device):
+            with locked(run_folder.directory):
+                evaluate_cell(run_folder, plan, seed, bars.on_progress, again=again)
     results = saved_results(run)
     if chosen and (run / "recipe.json").exists():
         write_results(run, results)

@@ -1,6 +1,5 @@
 """What several commands share: options, and how results and errors are shown."""
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -71,7 +70,9 @@ def saved_predictor(run: Path) -> "SavedPredictor":
 
 def show_json(data: Any) -> None:
     """Print plain data on standard output."""
-    typer.echo(json.dumps(data, indent=1))
+    from sgpa.core.files import json_text
+
+    typer.echo(json_text(data))
 
 
 def show_tables(results: Mapping[str, Any]) -> None:
@@ -87,7 +88,8 @@ def show_tables(results: Mapping[str, Any]) -> None:
 def show_error(error: object) -> None:
     """Print an error as one line."""
     console.print("[bold red]error:[/]", end=" ")
-    console.print(" ".join(str(error).split()), markup=False, highlight=False, soft_wrap=True)
+    text = " ".join(str(error).split()).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

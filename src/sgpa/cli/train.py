@@ -46,7 +46,7 @@ Method = Annotated[str, typer.Option(help="`sgpa methods` lists them.")]
 Epochs = Annotated[int, typer.Option(min=2, help="Passes over the training rows, both stages together.")]
 Lr = Annotated[float, typer.Option(help="Initial learning rate.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Rows per step.")]
-Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
+Seed = Annotated[int, typer.Option(help="Random seed, 0 or more.")]
 Compare = Annotated[bool, typer.Option("--compare", help="Also train a point model (MLE) to compare with.")]
 
 

@@ -180,6 +180,24 @@ def _as(value: Any, wanted: Any) -> Any:  # noqa: PLR0911
     return value if isinstance(wanted, type) and isinstance(value, wanted) else _NO
 
 
+def _fits(value: Any, wanted: Any) -> bool:
+    """Whether a value that was read from a file has the type of its field; types that say little fit all."""
+    origin = typing.get_origin(wanted)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, kind) for kind in typing.get_args(wanted))
+    if origin is Literal:
+        return value in typing.get_args(wanted)
+    if origin is tuple:
+        kind = typing.get_args(wanted)[0]
+        return isinstance(value, tuple) and all(_fits(item, kind) for item in value)
+    if wanted in (int, float):
+        numbers = int if wanted is int else int | float
+        return isinstance(value, numbers) and not isinstance(value, bool) and abs(value) < float("inf")
+    if wanted in (bool, str, types.NoneType) or is_dataclass(wanted):
+        return isinstance(value, wanted)
+    return True
+
+
 def _number(item: Any) -> Any:
     """The number that a text spells, or the text itself."""
     try:
@@ -197,7 +215,7 @@ def _words(wanted: Any) -> str:
         return " or ".join(map(str, typing.get_args(wanted)))
     if origin is tuple:
         return "a list, separated by commas"
-    return "none" if wanted is types.NoneType else names.get(wanted, str(wanted))
+    return "none" if wanted is types.NoneType else names.get(wanted, getattr(wanted, "__name__", str(wanted)))
 
 
 def to_plain(config: Any, names: Mapping[type, str] | None = None) -> Any:
@@ -237,6 +255,10 @@ def _from_plain(data: Any, kinds: Mapping[str, type], source: str) -> Any:
     if unknown := sorted(set(data) - set(known) - {"kind"}):
         raise ConfigError(f"{source}: {name} has unknown fields {', '.join(unknown)}")
     given = {key: _from_plain(value, kinds, source) for key, value in data.items() if known.get(key)}
+    hints = typing.get_type_hints(kind)
+    for key, value in given.items():
+        if not _fits(value, hints[key]):
+            raise ConfigError(f"{source}: {name}: {key}={value!r} (allowed: {_words(hints[key])})")
     try:
         return kind(**given)
     except TypeError as error:

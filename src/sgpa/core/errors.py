@@ -1,5 +1,6 @@
 """Exceptions of the package. A message is one line: the argument, its value, what is allowed."""
 
+import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -41,6 +42,18 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if close:
         return f"; did you mean {' or '.join(close)}?"
     return f" (known: {', '.join(names)})" if names else ""
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, is that of a full disk or quota."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in FULL:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 ADVICE = "Set TORCH"  # first words of the debugging advice of torch.compile

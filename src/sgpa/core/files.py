@@ -3,11 +3,14 @@
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -15,17 +18,42 @@ from torch import Tensor, nn
 from sgpa.core.errors import CheckpointError, InputError
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file to write, which replaces `path` at the end and is removed where that fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file atomically; an error of the system names the file."""
+    with replacing(path) as temporary:
+        try:
+            temporary.write_bytes(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def write_json(path: Path, data: Any) -> None:
     """Write JSON atomically; NaN and infinity become null."""
-    write_text(path, json.dumps(_plain(data), indent=1, allow_nan=False) + "\n")
+    write_text(path, json_text(data) + "\n")
+
+
+def json_text(data: Any) -> str:
+    """Plain data as JSON; NaN and infinity, which JSON does not have, become null."""
+    return json.dumps(_plain(data), indent=1, allow_nan=False)
 
 
 def read_json(path: Path) -> Any:
@@ -39,24 +67,45 @@ def read_json(path: Path) -> Any:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Any = None) -> None:
-    """Write named tensors and a JSON note into one safetensors file, atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Write named tensors, a JSON note and a checksum into one safetensors file, atomically."""
     flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(flat, temporary, metadata={"note": json.dumps(note)})
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        try:
+            save_file(flat, temporary, metadata={"note": json.dumps(note), "sha256": _checksum(flat)})
+        except SafetensorError as error:
+            code = re.search(r"code: (\d+)", str(error))  # of the system, such as 28 for a full disk
+            if code is None:
+                raise
+            raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from None
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
-    """The tensors and the note that `write_tensors` wrote. Nothing is unpickled."""
+    """The tensors and the note that `write_tensors` wrote. Nothing is unpickled.
+
+    Files of version 0.1 have no checksum.
+    """
     if not path.exists():
         raise CheckpointError(f"{path} does not exist")
     try:
         with safe_open(path, framework="pt") as file:
-            note = json.loads((file.metadata() or {}).get("note", "null"))
-            return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
+            metadata = file.metadata() or {}
+            note = json.loads(metadata.get("note", "null"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read ({error}); it was damaged or cut short") from None
+    if metadata.get("sha256", checksum := _checksum(tensors)) != checksum:
+        raise CheckpointError(f"{path} does not have the checksum it was written with; it was damaged")
+    return tensors, note
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of names, types, shapes and bytes."""
+    checksum = hashlib.sha256()
+    for name in sorted(tensors):
+        x = tensors[name].contiguous()
+        checksum.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
+        checksum.update(x.reshape(-1).view(torch.uint8).numpy().data)
+    return checksum.hexdigest()
 
 
 def ensure_directory(folder: Path, advice: str) -> None:
@@ -123,4 +172,15 @@ def load_exactly(model: nn.Module, weights: Mapping[str, Tensor], source: Path) 
             f"{source}: {len(wrong)} weights do not fit the config; the first is {name}: "
             f"expected {expected.get(name, 'none')}, found {given.get(name, 'none')}"
         )
+    check_weights(weights, source, model.state_dict())
     model.load_state_dict(dict(weights))
+
+
+def check_weights(weights: Mapping[str, Tensor], source: Path | str, expected: Mapping[str, Tensor]) -> None:
+    """Raise unless all weights are finite numbers of the kind that the model has."""
+    for name, weight in weights.items():
+        wanted = expected[name].dtype if name in expected else weight.dtype
+        if weight.dtype != wanted and not (weight.is_floating_point() and wanted.is_floating_point):
+            raise CheckpointError(f"{source}: {name} holds {weight.dtype} numbers, the model has {wanted}")
+        if not weight.isfinite().all():
+            raise CheckpointError(f"{source}: {name} has entries that are NaN or infinite; it was damaged")

@@ -12,6 +12,16 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
+from sgpa.core.errors import check_fields
+
+LARGEST_SEED = 2**32 - 1
+
+
+def check_seed(seed: int) -> None:
+    """Raise unless all generators that a seed goes to accept it."""
+    fine = isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed <= LARGEST_SEED
+    check_fields("random numbers", [("seed", seed, fine, f"a whole number, 0 to {LARGEST_SEED}")])
+
 
 @dataclass(frozen=True)
 class Draw:

@@ -87,6 +87,11 @@ class Kernel(nn.Module):
         """K(x_t, x_t) of points in units of the length-scales."""
         raise NotImplementedError
 
+    def overflows(self, x: Tensor) -> bool:
+        """Whether K, or its gradient, can overflow between these points in units of the length-scales."""
+        del x
+        return False
+
     def extra_repr(self) -> str:
         """Heads and width, for printing."""
         return f"num_heads={len(self.log_variance)}, head_width={self.log_lengthscale.shape[-1]}"
@@ -128,6 +133,14 @@ class ArdRbfKernel(Kernel):
         return self.log_variance.to(x.dtype).exp().unsqueeze(-1).expand(x.shape[:-1])
 
 
+LARGEST = math.log(torch.finfo(torch.float32).max) - 8  # exponent at which gradients are still finite
+
+
+def bounded_exp(exponent: Tensor) -> Tensor:
+    """exp, infinite above `LARGEST`; a layer reports an infinite result as an error."""
+    return exponent.masked_fill(exponent > LARGEST, math.inf).exp()
+
+
 class ExponentialKernel(Kernel):
     """The exponential kernel σ_f² exp(Σ_j x_j y_j / ℓ_j²): softmax attention with q = k, not normalised.
 
@@ -138,7 +151,8 @@ class ExponentialKernel(Kernel):
         lengthscale: initial ℓ_j.
 
     Returns:
-        K_xy [..., H, T, U] for x [..., H, T, D] and y [..., H, U, D]; it can overflow for large points.
+        K_xy [..., H, T, U] for x [..., H, T, D] and y [..., H, U, D]. Entries above exp(`LARGEST`) are
+        infinite: a finite number there would have an infinite gradient.
 
     >>> kernel = ExponentialKernel(num_heads=2, head_width=4)
     >>> kernel(torch.randn(3, 2, 5, 4), torch.randn(3, 2, 6, 4)).shape
@@ -152,9 +166,22 @@ class ExponentialKernel(Kernel):
         """x·y."""
         return x @ y.mT
 
+    def between(self, x: Tensor, y: Tensor) -> Tensor:
+        """K_xy of points in units of the length-scales."""
+        return bounded_exp(self.exponent(x, y) + self.log_variance.to(x.dtype).view(-1, 1, 1))
+
     def at(self, x: Tensor) -> Tensor:
         """σ_f² exp(|x|²): it grows with |x|, unlike the RBF kernel's."""
-        return (x.square().sum(-1) + self.log_variance.to(x.dtype).unsqueeze(-1)).exp()
+        return bounded_exp(self._exponent_at(x))
+
+    @torch.no_grad()
+    def overflows(self, x: Tensor) -> bool:
+        """By the largest diagonal entry, as x·y is at most the larger one of |x|² and |y|²."""
+        return bool(self._exponent_at(x).amax() > LARGEST)
+
+    def _exponent_at(self, x: Tensor) -> Tensor:
+        """log K(x_t, x_t), [..., H, T]."""
+        return x.square().sum(-1) + self.log_variance.to(x.dtype).unsqueeze(-1)
 
 
 KERNELS: dict[str, type[Kernel]] = {"ard-rbf": ArdRbfKernel, "exponential": ExponentialKernel}

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sgpa.core.counters import JITTER_RAISED, count
 from sgpa.core.errors import NumericalError
 from sgpa.core.precision import recording
 
@@ -60,6 +61,8 @@ def cholesky(K: Tensor, name: str, describe: Describe = in_batch, scale: Tensor 
         L, info = torch.linalg.cholesky_ex(K + torch.diag_embed(jitter * scale))
         failed = (info != 0) | ~L.diagonal(dim1=-2, dim2=-1).isfinite().all(-1)  # [...]
         if not failed.any():
+            if following != JITTERS[1]:
+                count(JITTER_RAISED, int((jitter > JITTERS[0]).sum()))
             return L
         if following is not None:
             jitter = torch.where(failed.unsqueeze(-1), following, jitter)

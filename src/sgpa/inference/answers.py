@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sgpa.core.errors import InputError
 from sgpa.core.files import write_text
+from sgpa.core.precision import require_finite
 from sgpa.core.types import Classification, Predictor, Regression
 from sgpa.inference.novelty import NoveltyOf
 from sgpa.inference.readers import Reader, Rows
@@ -46,6 +47,7 @@ class Trained:
         share of held-out rows that look more familiar), whether to trust the answer, and if not, why.
         """
         prediction = self.predictor.predict(rows.inputs)
+        require_finite(lambda: "the model's answers are not finite; it was damaged", prediction.score)
         novelty = None if self.novelty is None else self.novelty(rows.inputs)
         reasons = self.rule.reasons(prediction.score, novelty)
         added = [{"trust": not reason, "reason": reason} for reason in reasons]

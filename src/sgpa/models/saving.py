@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sgpa.core.errors import CheckpointError
-from sgpa.core.files import read_json, read_tensors, write_json, write_tensors
+from sgpa.core.files import check_weights, read_json, read_tensors, write_json, write_tensors
 from sgpa.models.config import ModelConfig, from_json, to_json
 
 VARIATIONAL = (
@@ -37,7 +37,11 @@ def load(directory: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     config = from_json(read_json(directory / "config.json"))
     if not isinstance(config, ModelConfig):
         raise CheckpointError(f"{directory / 'config.json'} does not describe a model")
-    return config, read_tensors(directory / WEIGHTS)[0]
+    weights = read_tensors(directory / WEIGHTS)[0]
+    layers = {name.split(".")[1] for name in weights if name.startswith("layers.")}
+    if len(layers) != config.depth:  # before a model of that depth is built
+        raise CheckpointError(f"{directory}: config.json has depth {config.depth}, the weights {len(layers)}")
+    return config, weights
 
 
 @torch.no_grad()
@@ -62,5 +66,6 @@ def warm_start(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
                 "train it with kernel attention and the same depth, heads, width and embedding"
             )
         else:
+            check_weights({name: weights[name]}, "warm start", {name: parameter})
             parameter.copy_(weights[name])
     return fresh

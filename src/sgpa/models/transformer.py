@@ -13,7 +13,7 @@ from sgpa.attention.kernel import KernelProjections
 from sgpa.core.errors import InputError
 from sgpa.core.files import load_exactly
 from sgpa.core.inputs import Inputs
-from sgpa.core.noise import Dropout, dropping
+from sgpa.core.noise import Dropout, check_seed, dropping
 from sgpa.core.precision import full_precision
 from sgpa.core.types import AttentionOutput, Kl, ModelOutput, Prediction
 from sgpa.gp.likelihoods import LIKELIHOODS
@@ -239,6 +239,7 @@ class Transformer(nn.Module):
         self, inputs: Inputs, *, samples: int | None = None, batch_size: int | None = None, seed: int = 0
     ) -> Tensor:
         """Outputs [S, N, C] of all rows in the model's present mode; arguments as in `predict`."""
+        check_seed(seed)
         samples = self.usual_samples if samples is None else samples
         if samples < 1:
             raise InputError(f"samples={samples}: at least one is needed; `predict` takes 0 to draw nothing")

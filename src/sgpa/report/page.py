@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from sgpa.core.files import write_text
 from sgpa.report.export import markdown_tables, results_csv
 from sgpa.report.figures.bars import metric_bars
 from sgpa.report.figures.style import looks, save
@@ -77,11 +78,11 @@ def write_report(results: Mapping[str, Any], directory: Path, *, pdf: bool = Tru
         figures[name] = (svg.read_text("utf-8"), plot.spoken)
     for material in materials:
         for file, text in markdown_tables(material).items():
-            (directory / "tables" / file).write_text(text, encoding="utf-8")
-    (directory / "results.csv").write_text(results_csv(results["records"]), encoding="utf-8")
-    (directory / "report.md").write_text(_markdown(results, parts), encoding="utf-8")
+            write_text(directory / "tables" / file, text)
+    write_text(directory / "results.csv", results_csv(results["records"]))
+    write_text(directory / "report.md", _markdown(results, parts))
     page = directory / "report.html"
-    page.write_text(_html(results, parts, inline(figures)), encoding="utf-8")
+    write_text(page, _html(results, parts, inline(figures)))
     return page
 
 

@@ -59,11 +59,14 @@ def paired_difference(a: Mapping[Any, float], b: Mapping[Any, float]) -> Differe
 
 
 def against_mle(cells: Cells, column: Column) -> dict[Key, Difference]:
-    """Every row but MLE minus the MLE of its attention, where both were measured on common seeds."""
+    """Every single model minus the MLE of its attention, where both were measured on common seeds.
+
+    The members of an ensemble have seeds of their own: it shares its seed with a single model by name only.
+    """
     rows = key_order(row for row, c in cells if c == column)
     found = {}
     for attention, method in rows:
-        if method != "mle" and (attention, "mle") in rows:
+        if method != "mle" and not is_ensemble(method) and (attention, "mle") in rows:
             a, b = (cells[(attention, m), column].by_seed for m in (method, "mle"))
             if (difference := paired_difference(a, b)) is not None:
                 found[attention, method] = difference
@@ -116,7 +119,10 @@ class Top:
 
 
 def best_against_second(cells: Cells, columns: Iterable[Column]) -> list[Top]:
-    """The two best of every column, where they share seeds; also of single models where these differ."""
+    """The two best of every column, where they share seeds; also of single models where these differ.
+
+    An ensemble and a single model share no seeds.
+    """
     found = []
     for column in columns:
         order = ranked(cells, column)
@@ -124,6 +130,8 @@ def best_against_second(cells: Cells, columns: Iterable[Column]) -> list[Top]:
         for pair in [order[:2]] + ([singles[:2]] if singles[:2] != order[:2] else []):
             if len(pair) == 2:
                 (best, a), (second, b) = pair
+                if is_ensemble(best[1]) != is_ensemble(second[1]):
+                    continue
                 if (difference := paired_difference(a.by_seed, b.by_seed)) is not None:
                     found.append(Top(column, best, second, difference))
     return found

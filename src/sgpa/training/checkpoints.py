@@ -1,5 +1,7 @@
 """The state of a training in one file: weights, Adam moments, random state, epoch."""
 
+import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ from sgpa.core.errors import CheckpointError
 from sgpa.core.files import read_tensors, write_tensors
 from sgpa.training.fingerprint import Fingerprint
 
+log = logging.getLogger(__name__)
+
 
 def save_run(
     path: Path,
@@ -19,12 +23,33 @@ def save_run(
     random: Mapping[str, Tensor],
     note: dict[str, Any],
 ) -> None:
-    """Write all that a run needs to resume exactly; `random` are the states of its generators."""
+    """Write all that a run needs to resume exactly; `random` are the states of its generators.
+
+    The checkpoint before is kept beside it, in case this one is damaged later.
+    """
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for name, moments in _moments(model, optimiser).items():
         tensors |= {f"adam.{key}.{name}": value for key, value in moments.items()}
     tensors |= {f"random.{device}": state for device, state in random.items()}
+    if path.exists():
+        os.replace(path, previous(path))
     write_tensors(path, tensors, note)
+
+
+def previous(path: Path) -> Path:
+    """Where the checkpoint before is kept."""
+    return path.with_name(f"{path.stem}-previous{path.suffix}")
+
+
+def read_run(path: Path) -> tuple[dict[str, Tensor], Any]:
+    """The last checkpoint, or the one before where the last one is damaged or was not written."""
+    try:
+        return read_tensors(path)
+    except CheckpointError as error:
+        if not previous(path).exists():
+            raise
+        log.warning("%s; resuming from the checkpoint before", error)
+        return read_tensors(previous(path))
 
 
 def load_run(
@@ -34,7 +59,7 @@ def load_run(
 
     A checkpoint of a training with other settings or data is refused.
     """
-    tensors, note = read_tensors(path)
+    tensors, note = read_run(path)
     if not run.matches(note):
         raise CheckpointError(f"{path} is of a training {other(run, note)}")
     model.load_state_dict(_under("model.", tensors))

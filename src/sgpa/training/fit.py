@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sgpa.core.errors import ConfigError, check_fields
 from sgpa.core.inputs import Inputs
+from sgpa.core.noise import check_seed
 from sgpa.core.types import Predictor
 from sgpa.data import Dataset
 from sgpa.methods import Calibration, Ensemble, Method, Sgpa
@@ -71,6 +72,7 @@ def fit(
         >>> model = sgpa.fit(images, labels, config, epochs=20, directory="runs/mine")  # doctest: +SKIP
         >>> model.predict(new_images).probabilities  # doctest: +SKIP
     """
+    check_seed(seed)
     chosen, config = resolve_method(method, config)
     two_stages = isinstance(chosen.trains, Sgpa)
     settings = _optim(optim, epochs, batch_size, lr, least=2 if two_stages else 1, validation=validation)

@@ -1,6 +1,7 @@
 """The log of a training: one JSON line for each epoch."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,11 @@ def history(log: Path, validation: str = "validation") -> dict[str, Any]:
     layers = [line.get("layers") for line in lines]
     depth = max((len(each) for each in layers if each), default=0)
     names = ("kl_g", "kl_a", "variance", "snr", "off_diagonal")
+    repairs: Counter[str] = Counter()
+    for line in lines:
+        repairs.update(line.get("numerics", {}))
     return {
+        **({"numerics": dict(repairs)} if repairs else {}),
         **{key: [line[key] for line in lines] for key in ("epoch", "nll", "kl_g", "kl_a")},
         "validation": [line.get(validation, {}).get("nll") for line in lines],
         "layers": {

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from sgpa.core.errors import check_fields
 from sgpa.models.bayesian import BayesianLinear
 
+MOST = 1_000_000  # epochs, and rows of a step
 SELECTIONS = ("nll", "accuracy", "mae", "last")
 
 
@@ -47,8 +48,8 @@ class OptimConfig:
         check_fields(
             "optim",
             [
-                ("epochs", self.epochs, self.epochs >= 1, "1 or more"),
-                ("batch_size", self.batch_size, self.batch_size >= 1, "1 or more"),
+                ("epochs", self.epochs, 1 <= self.epochs <= MOST, f"1 to {MOST}"),
+                ("batch_size", self.batch_size, 1 <= self.batch_size <= MOST, f"1 to {MOST}"),
                 ("lr", self.lr, 0 < self.lr < 1e3, "positive"),
                 ("final_lr", self.final_lr, 0 <= self.final_lr <= self.lr, f"0 to lr={self.lr}"),
                 ("warmup", self.warmup, 0 <= self.warmup < self.epochs, "0 up to, but not, epochs"),

@@ -12,7 +12,7 @@ from sgpa.core.files import load_exactly, read_json, read_tensors, write_json, w
 from sgpa.methods import Method
 from sgpa.models import ModelConfig, Transformer, saving
 from sgpa.training import logs, process_group
-from sgpa.training.checkpoints import load_run, other, save_run
+from sgpa.training.checkpoints import load_run, other, previous, save_run
 from sgpa.training.fingerprint import Fingerprint
 from sgpa.training.selection import Choice
 from sgpa.training.steps.base import RunState
@@ -53,7 +53,10 @@ class RunFiles:
 
     def resume(self, state: RunState) -> bool:
         """Restore the run from its checkpoint, if there is one."""
-        if self.directory is None or not (path := self.directory / "checkpoint.safetensors").exists():
+        if self.directory is None:
+            return False
+        path = self.directory / "checkpoint.safetensors"
+        if not path.exists() and not previous(path).exists():
             return False
         self.note, random = load_run(path, state.model, state.optimiser, self.fingerprint)
         state.random = state.random | random  # a checkpoint of a machine without a GPU has no state for one
@@ -97,6 +100,7 @@ class RunFiles:
         if (path := self._output(FINISHED)) is not None:
             provenance.record(path.parent)
             write_json(path, self.note)
+            previous(path.with_name("checkpoint.safetensors")).unlink(missing_ok=True)
 
     def _output(self, name: str) -> Path | None:
         return None if self.directory is None or not process_group.leader() else self.directory / name

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from sgpa.core import devices
+from sgpa.core.counters import counting
 from sgpa.core.devices import check_device
+from sgpa.core.noise import check_seed
 from sgpa.data import Dataset
 from sgpa.gp.objective import Progress
 from sgpa.methods import Method
@@ -77,6 +79,7 @@ class Trainer:
         ... ).fit()
         """
         check_device(self.device)
+        check_seed(self.seed)
         process_group.begin(self.device)
         if (model := self.finished()) is not None:
             return model
@@ -172,7 +175,7 @@ def _epoch(run: _Run, step: TrainingStep, epoch: int) -> None:
     devices.forget_peak(t.device)
     started = reported = time.monotonic()
     rows, sums = 0, torch.zeros(3, device=t.device)  # nll, kl_g, kl_a
-    with step:
+    with step, counting() as counted:
         for i, batch in enumerate(run.train.batches(optim.batch_size, t.seed * 1_000_003 + epoch)):
             at = (epoch - 1) * steps + i
             lr = optim.lr_at(at, steps)
@@ -197,6 +200,7 @@ def _epoch(run: _Run, step: TrainingStep, epoch: int) -> None:
             "loss": means["nll"] + weight_g * means["kl_g"] + weight_a * means["kl_a"],
             "seconds": seconds,
             "peak_memory_bytes": devices.peak(t.device),
+            **({"numerics": counted} if counted else {}),
         }
     )
 

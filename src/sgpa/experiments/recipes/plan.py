@@ -21,8 +21,8 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
         raise ConfigError(f"{method} predicts classes, and {recipe.name} asks for numbers")
     if isinstance(CATALOGUE[method], Ensemble) and getattr(recipe.task, "per_seed", False):
         raise ConfigError(
-            f"{method}: every seed of {recipe.name} has a split and a vocabulary of its own, so the members "
-            "of an ensemble would read different inputs and be trained on each other's test rows"
+            f"{method}: every seed of {recipe.name} has a split of its own, so the members of an ensemble "
+            "would train on each other's held-out rows, to which its temperature and trust limit are fitted"
         )
     point = Mle(attention=kind)
     mcd = replace(recipe.mcd, base=point)

@@ -13,6 +13,7 @@ from sgpa.experiments.runner.executors.in_process import InProcess
 from sgpa.experiments.runner.executors.processes import Processes
 from sgpa.experiments.runner.executors.torchrun import Ranks, follow
 from sgpa.experiments.runner.jobs import Executor, Failure, Job, OnProgress, run_jobs, silent
+from sgpa.experiments.runner.lock import locked
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.runner.train import train_stage
 from sgpa.methods import Ensemble
@@ -74,10 +75,12 @@ def benchmark(
 
     if executor is not None and process_group.world() > 1:
         raise ConfigError("processes that torchrun started share every training; leave the executor out")
-    process_group.from_leader(run_folder.claim)
-    if not process_group.leader():
-        follow()
-    return process_group.from_leader(lead)
+    run_folder.check()
+    with locked(run_folder.directory):
+        process_group.from_leader(run_folder.claim)
+        if not process_group.leader():
+            follow()
+        return process_group.from_leader(lead)
 
 
 def grid(plans: Sequence[Plan], seeds: int, ensembles: int) -> list[tuple[Plan, int]]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from sgpa.core.config import differences, from_plain, override, to_plain
 from sgpa.core.errors import CheckpointError, ConfigError
-from sgpa.core.files import read_json, write_json
+from sgpa.core.files import check_file_name, read_json, write_json
+from sgpa.core.noise import check_seed
 from sgpa.experiments.recipes import RECIPES, Recipe, find
 from sgpa.experiments.recipes.schema import KINDS
 from sgpa.experiments.tasks import Task, TaskConfig
@@ -57,6 +58,9 @@ class RunFolder:
 
     def check(self) -> None:
         """Raise if the folder holds a run that was made with another recipe, or without one."""
+        check_file_name(self.directory)
+        if self.directory.exists() and not self.directory.is_dir():
+            raise CheckpointError(f"{self.directory} is a file; name a folder for the run")
         file = self.directory / FILE
         if not file.exists():
             if (self.directory / "run.json").exists():
@@ -100,6 +104,7 @@ class RunFolder:
 
     def task(self, seed: int) -> Task:
         """The recipe's data for a seed."""
+        check_seed(seed)
         return load_task(self.recipe.task, seed, self.data_dir)
 
     def model(self, task: Task) -> ModelConfig:

@@ -8,6 +8,7 @@ from sgpa.core.errors import SgpaError
 from sgpa.experiments.runner.calibrate import calibrate
 from sgpa.experiments.runner.evaluate import evaluate_cell
 from sgpa.experiments.runner.jobs import OnProgress, silent
+from sgpa.experiments.runner.lock import locked
 from sgpa.experiments.runner.run_folder import FILE, RunFolder
 from sgpa.experiments.runner.train import train
 from sgpa.models import Transformer
@@ -31,7 +32,7 @@ def run_cells(
     process_group.begin(run_folder.device)
     run_folder.check()
     run_folder.task(seed)  # if the data cannot be read, no folder is made
-    with _claimed(run_folder):
+    with locked(run_folder.directory), _claimed(run_folder):
         for plan in plans:
             models = train(run_folder, plan, seed, on_progress)
             process_group.from_leader(partial(_finish, run_folder, plan, seed, on_progress, models, evaluate))

@@ -15,6 +15,7 @@ from sgpa.data.images.folder import image_folder
 from sgpa.evaluation.results import OodSet
 from sgpa.experiments.tasks.base import Example, Task, split_note, split_rows
 from sgpa.inference.readers import ImageReader
+from sgpa.models.config.embedding import LARGEST
 
 SPLITS = ("fixed", "per-seed")
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -99,6 +100,11 @@ class CifarConfig:
         )
 
     @property
+    def per_seed(self) -> bool:
+        """Whether every seed has a split of its own, so that seeds cannot be combined to an ensemble."""
+        return self.split == "per-seed"
+
+    @property
     def dataset(self) -> str:
         """Name of the data set in tables."""
         return self.name
@@ -141,7 +147,7 @@ class ImageFolderConfig:
     augmentation = ""
 
     def __post_init__(self) -> None:
-        check_fields("task", [("size", self.size, self.size >= 1, "1 or more")])
+        check_fields("task", [("size", self.size, 1 <= self.size <= LARGEST, f"1 to {LARGEST}")])
 
     @property
     def dataset(self) -> str:

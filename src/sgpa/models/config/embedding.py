@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from sgpa.core.errors import check_fields
 
+LARGEST = 4_096  # pixels of a side
+MOST_WORDS = 10_000_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class PatchConfig:
@@ -36,7 +39,12 @@ class PatchConfig:
         check_fields(
             "embedding",
             [
-                ("image_size", self.image_size, self.image_size >= 1, "1 or more"),
+                (
+                    "image_size",
+                    self.image_size,
+                    1 <= self.image_size <= LARGEST,
+                    f"1 to {LARGEST}",
+                ),
                 ("channels", self.channels, self.channels >= 1, "1 or more"),
                 ("patch_size", self.patch_size, fits, f"a divisor of image_size={self.image_size}"),
                 (
@@ -92,7 +100,7 @@ class TokenConfig:
         check_fields(
             "embedding",
             [
-                ("vocabulary", self.vocabulary, self.vocabulary >= 2, "2 or more"),
+                ("vocabulary", self.vocabulary, 2 <= self.vocabulary <= MOST_WORDS, f"2 to {MOST_WORDS}"),
                 ("max_tokens", self.max_tokens, self.max_tokens >= 1, "1 or more"),
                 ("embedding_width", self.embedding_width, self.embedding_width >= 1, "1 or more"),
                 ("pad", self.pad, 0 <= self.pad < self.vocabulary, f"0..{self.vocabulary - 1}"),
@@ -168,7 +176,7 @@ class WordsConfig:
         check_fields(
             "embedding",
             [
-                ("vocabulary", self.vocabulary, self.vocabulary >= 2, "2 or more"),
+                ("vocabulary", self.vocabulary, 2 <= self.vocabulary <= MOST_WORDS, f"2 to {MOST_WORDS}"),
                 ("scale", self.scale, self.scale > 0, "above 0"),
                 ("drop", self.drop, 0 <= self.drop < 1, "0 up to, but not, 1"),
                 *(

@@ -25,6 +25,7 @@ from sgpa.models.config.weights import (
 )
 
 POOLINGS = ("mean", "sequence", "sum")  # over real tokens: their mean, one with learned weights, their sum
+DEEPEST, WIDEST, MOST = 1_000, 65_536, 1_000_000  # larger models are mistakes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,16 +63,16 @@ class ModelConfig:
     likelihood: str = "categorical"
 
     def __post_init__(self) -> None:
-        fits = self.heads >= 1 and self.width % self.heads == 0
+        fits = self.heads >= 1 and 1 <= self.width <= WIDEST and self.width % self.heads == 0
         check_fields(
             "model",
             [
-                ("depth", self.depth, self.depth >= 1, "1 or more"),
+                ("depth", self.depth, 1 <= self.depth <= DEEPEST, f"1 to {DEEPEST}"),
                 ("heads", self.heads, self.heads >= 1, "1 or more"),
-                ("width", self.width, fits, f"a multiple of heads={self.heads}"),
+                ("width", self.width, fits, f"a multiple of heads={self.heads}, 1 to {WIDEST}"),
                 ("dropout", self.dropout, 0 <= self.dropout < 1, "0 up to, but not, 1"),
                 ("pooling", self.pooling, self.pooling in POOLINGS, ", ".join(POOLINGS)),
-                ("outputs", self.outputs, self.outputs >= 1, "1 or more"),
+                ("outputs", self.outputs, 1 <= self.outputs <= MOST, f"1 to {MOST}"),
                 ("likelihood", self.likelihood, self.likelihood in LIKELIHOODS, ", ".join(LIKELIHOODS)),
             ],
         )

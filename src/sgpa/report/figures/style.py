@@ -3,6 +3,7 @@
 Colours are safe for colour-blind readers; marker, dash and hatch repeat the distinction in greyscale.
 """
 
+import io
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
@@ -16,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from sgpa.core.files import write_bytes
 from sgpa.report.names import Key, base
 
 P = ParamSpec("P")
@@ -191,7 +193,11 @@ def save(figure: Figure, path: Path, *, pdf: bool = True) -> Path:
         engine.execute(figure)
         figure.set_layout_engine("none")  # the layout of many panels takes seconds: compute it once
     svg = path.with_suffix(".svg")
-    FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
+    drawn = io.BytesIO()  # drawn in memory: on a full disk a canvas raises errors of its own
+    FigureCanvasSVG(figure).print_svg(drawn, metadata={"Date": None})
+    write_bytes(svg, drawn.getvalue())
     if pdf:
-        FigureCanvasPdf(figure).print_pdf(path.with_suffix(".pdf"), metadata={"CreationDate": None})
+        drawn = io.BytesIO()
+        FigureCanvasPdf(figure).print_pdf(drawn, metadata={"CreationDate": None})
+        write_bytes(path.with_suffix(".pdf"), drawn.getvalue())
     return svg

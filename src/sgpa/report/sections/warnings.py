@@ -11,6 +11,11 @@ from sgpa.report.sections.blocks import Material
 
 COLLAPSED = 0.1  # nats: a layer whose last KL is below has a posterior that hardly differs from its prior
 
+REPAIRS = {  # counts in the log of a training
+    "jitter_raised": "the jitter of a Gram matrix was raised",
+    "float64_passes": "a layer was computed in float64 because float32 was too coarse",
+}
+
 
 def warnings(material: Material) -> list[str]:
     """One sentence per problem, none where there is none."""
@@ -19,6 +24,7 @@ def warnings(material: Material) -> list[str]:
     tested = select(material.curves, "reliability", "")
     return [
         *_collapses(trained, names),
+        *_repairs(trained, names),
         *_differences("Seeds", _seeds(material), names),
         *_differences("Epochs of all training stages", _per_row(trained, _epochs), names),
         *_differences("Test inputs", _per_row(tested, _answers), names),
@@ -39,6 +45,17 @@ def _collapses(trained: Mapping[Key, Sequence[Curve]], names: Mapping[Key, str])
                 f"{names.get(key, key[1])}: the KL of {layers} ends below {COLLAPSED} nats. The posterior "
                 "has collapsed to the prior, and the uncertainty of the layer carries no information."
             )
+    return sentences
+
+
+def _repairs(trained: Mapping[Key, Sequence[Curve]], names: Mapping[Key, str]) -> list[str]:
+    """Methods whose training needed numerical repairs."""
+    sentences = []
+    for key, curves in trained.items():
+        counted = [curve["data"].get("numerics") or {} for curve in curves]
+        totals = {what: sum(int(one.get(name, 0)) for one in counted) for name, what in REPAIRS.items()}
+        if listing := [f"{what} {n} times" for what, n in totals.items() if n]:
+            sentences.append(f"{names.get(key, key[1])}: in training {listed(listing)}.")
     return sentences
 
 
