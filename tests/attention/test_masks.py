@@ -43,7 +43,7 @@ def test_causal_moments_equal_those_of_truncated_sequences(build):
 @masked_layer
 def test_later_tokens_change_no_earlier_output(build):
     layer, x, results = build(), tokens(), []
-    for filling in (0.0, 5.0):
+    for filling in (0.0, 2.0):
         changed = x.clone()
         changed[:, 3:] = filling
         torch.manual_seed(0)

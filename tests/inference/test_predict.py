@@ -127,8 +127,11 @@ def test_images_are_predicted_from_the_command_line(cells, photos, tmp_path):
         "probability",
         "entropy",
         "mutual_information",
+        "novelty",
         "trust",
+        "reason",
     }
+    assert 0 <= answers[0]["novelty"] <= 1
     assert answers[0]["label"] in "0123456789"
     assert 0.1 <= answers[0]["probability"] <= 1
 
