@@ -6,6 +6,7 @@ starts near the point model (Cheng-Boots form, small initial variance, few globa
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sgpa.core.errors import check_fields
 from sgpa.gp.objective import KlWeights
@@ -24,16 +25,37 @@ from sgpa.training.optim import OptimConfig
 STAGE1_SHARE = 0.2  # of the steps train a point model; the sparse GP starts from its weights
 VALIDATION_SHARE = 0.15  # of the rows are held out to select the epoch and the method
 MIN_ROWS = 10  # in all, held-out rows included
-INITIAL_VARIANCE_SCALE = 0.3
-KL = KlWeights(g="1/N", a=3e-4)
-LR, FINAL_LR, WEIGHT_DECAY, DROPOUT = 3e-3, 1e-5, 0.3, 0.1
-BATCH_SIZE = 50
-TOKENS_PER_ROW = 100_000  # steps times tokens: long sequences get fewer steps
-STEPS = (1500, 6000)  # at least, at most
 EPOCHS = 20  # at least, whatever the number of steps
 VALIDATIONS = 20  # of a stage
 PATIENCE = 8  # validations without improvement that end a stage
 PATCHES = 8  # along a side of an image, about
+KL = KlWeights(g="1/N", a=3e-4)
+INITIAL_VARIANCE_SCALE = 0.3
+FINAL_LR = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """Numbers that depend on the kind of inputs."""
+
+    steps: int  # of both stages
+    batch_size: int
+    lr: float
+    weight_decay: float = 0.3
+
+
+SHORT = Kind(steps=6000, batch_size=50, lr=3e-3)  # images of at most `FEW` patches
+IMAGES = Kind(steps=1500, batch_size=50, lr=3e-3)
+TEXTS = Kind(steps=600, batch_size=32, lr=1e-3)
+GRAPHS = Kind(steps=1500, batch_size=50, lr=1e-3, weight_decay=0.0)
+FEW = 25
+
+
+def kind_of(embedding: EmbeddingConfig) -> Kind:
+    """The numbers for a kind of inputs. Long sequences get fewer steps, because each costs more."""
+    if isinstance(embedding, PatchConfig):
+        return SHORT if embedding.max_tokens <= FEW else IMAGES
+    return GRAPHS if isinstance(embedding, GraphConfig) else TEXTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,41 +111,32 @@ def defaults_for(
             ("stage1_share", stage1_share, 0 < stage1_share < 1, "between 0 and 1"),
         ],
     )
-    attention = attention_for(embedding)
-    batch = batch_size or min(BATCH_SIZE, max(8, rows // 4))
+    kind, attention = kind_of(embedding), attention_for(embedding)
+    batch = batch_size or min(kind.batch_size, max(8, rows // 4))
     per_epoch = -(-rows // batch)
     if epochs is None:
-        epochs = max(2, round((steps or steps_for(embedding, per_epoch)) / per_epoch))
+        epochs = max(2, round(steps / per_epoch) if steps else max(EPOCHS, round(kind.steps / per_epoch)))
     first = max(1, min(epochs - 1, round(stage1_share * epochs)))
+
+    def optim(epochs: int) -> OptimConfig:
+        rate = kind.lr if lr is None else lr
+        return OptimConfig(
+            epochs=epochs,
+            batch_size=batch,
+            lr=rate,
+            final_lr=min(FINAL_LR, rate),
+            weight_decay=kind.weight_decay,
+            select_every=max(1, epochs // VALIDATIONS),
+            patience=PATIENCE,
+        )
+
     return Defaults(
         model=replace(model_for(embedding), outputs=outputs, likelihood=likelihood),
         method=Sgpa(attention=attention, kl=KL, initial_variance_scale=INITIAL_VARIANCE_SCALE),
-        stage1=optim_for(first, batch, lr),
-        stage2=optim_for(max(1, epochs - first), batch, lr),
-        total=optim_for(epochs, batch, lr),
+        stage1=optim(first),
+        stage2=optim(max(1, epochs - first)),
+        total=optim(epochs),
     )
-
-
-def optim_for(epochs: int, batch_size: int = BATCH_SIZE, lr: float | None = None) -> OptimConfig:
-    """The optimiser of one stage."""
-    rate = LR if lr is None else lr
-    return OptimConfig(
-        epochs=epochs,
-        batch_size=batch_size,
-        lr=rate,
-        final_lr=min(FINAL_LR, rate),
-        weight_decay=WEIGHT_DECAY,
-        select="nll",
-        select_every=max(1, epochs // VALIDATIONS),
-        patience=PATIENCE,
-    )
-
-
-def steps_for(embedding: EmbeddingConfig, steps_per_epoch: int) -> int:
-    """Steps of both stages; shorter sequences get more, because each costs less."""
-    least, most = STEPS
-    steps = TOKENS_PER_ROW // min(embedding.max_tokens, 64)
-    return max(min(most, max(least, steps)), EPOCHS * steps_per_epoch)
 
 
 def attention_for(embedding: EmbeddingConfig) -> SgpaConfig:
@@ -142,18 +155,13 @@ def kernel_for(embedding: EmbeddingConfig) -> KernelConfig:
 
 def model_for(embedding: EmbeddingConfig) -> ModelConfig:
     """The architecture for a kind of inputs."""
-    attention = KernelAttentionConfig(kernel=kernel_for(embedding))
+    size: dict[str, Any] = {"depth": 1, "heads": 8, "width": 128, "pooling": "sequence"}  # texts
     if isinstance(embedding, PatchConfig):
-        return ModelConfig(
-            embedding=embedding, attention=attention, depth=2, heads=4, width=64, dropout=DROPOUT
-        )
-    if isinstance(embedding, GraphConfig):
-        return ModelConfig(
-            embedding=embedding, attention=attention, depth=4, heads=8, width=80, pooling="sequence"
-        )
-    return ModelConfig(
-        embedding=embedding, attention=attention, depth=1, heads=8, width=128, pooling="sequence"
-    )
+        size = {"depth": 2, "heads": 4, "width": 64}
+    elif isinstance(embedding, GraphConfig):
+        size = {"depth": 4, "heads": 8, "width": 80, "pooling": "sequence"}
+    attention = KernelAttentionConfig(kernel=kernel_for(embedding))
+    return ModelConfig(embedding=embedding, attention=attention, dropout=0.1, **size)
 
 
 def patch_size(size: int) -> int:

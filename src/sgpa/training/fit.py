@@ -121,6 +121,7 @@ def fit(
             for member in members
         ]  # fmt: skip
     facts: dict[str, Any] = {"chosen": chosen.id, "classes": classes}
+    predictor: Predictor
     if method == AUTO:
         predictor, comparison = best_stage(stages[0][0], stages[0][-1], held_out)
         log.info("%s", comparison)

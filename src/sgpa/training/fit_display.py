@@ -34,7 +34,8 @@ class Display(AbstractContextManager["Display"]):
         )
         self.bar = Progress(*columns, console=console, disable=not self.active)
         self.task = self.bar.add_task("starting", total=epochs, note="")
-        self.stage, self.done, self.epochs_before = "", 0.0, 0.0
+        self.stage, self.note = "", ""
+        self.done = self.epochs_before = 0.0
 
     def __enter__(self) -> "Display":
         self.bar.start()
@@ -52,14 +53,10 @@ class Display(AbstractContextManager["Display"]):
         if line["run"] != self.stage:
             self.stage, self.epochs_before = line["run"], self.done
         within = line["epoch"] - 1 + line["step"] / line["steps"] if "step" in line else line["epoch"]
-        within = line["epochs"] if line.get("stopped_early") else within
-        reached = self.epochs_before + within
-        self.done = max(self.done, reached)
-        if line.get("stopped_early") or line["epoch"] == line["epochs"]:
-            self.done = self.epochs_before + (line["epochs"] if "step" not in line else within)
+        self.done = self.epochs_before + (line["epochs"] if line.get("stopped_early") else within)
         nll = line.get("validation", {}).get("nll")
-        note = {} if nll is None else {"note": f"held-out NLL {nll:.3f}"}
-        self.bar.update(self.task, completed=self.done, description=self.stage, **note)
+        self.note = self.note if nll is None else f"held-out NLL {nll:.3f}"
+        self.bar.update(self.task, completed=self.done, description=self.stage, note=self.note)
 
 
 def estimate_seconds(plan: Plan, config: ModelConfig, train: Dataset, seed: int) -> float:

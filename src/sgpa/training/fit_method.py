@@ -46,7 +46,7 @@ def resolve_method(method: str | Method, config: ModelConfig, sgpa: Sgpa) -> tup
     """
     if isinstance(method, str):
         known = {**CATALOGUE, AUTO: sgpa, "sgpa": sgpa}
-        known["sgpae"] = replace(CATALOGUE["sgpae"], base=sgpa)  # type: ignore[type-var, call-arg]
+        known["sgpae"] = replace(CATALOGUE["sgpae"], base=sgpa)  # type: ignore[type-var]
         if method not in known:
             raise ConfigError(f"fit: unknown method {method!r}{nearest(method, known)}")
         method, attention = _with_attention(known[method], with_default_kernel(config))
