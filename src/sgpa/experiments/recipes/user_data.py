@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from sgpa.core.errors import check_fields
 from sgpa.data.texts.tokenizer import MAX_TOKENS
@@ -9,7 +10,7 @@ from sgpa.experiments.recipes.schema import Recipe
 from sgpa.experiments.tasks import ImageFolderConfig, MoleculeTableConfig, TextTableConfig
 from sgpa.models import GraphConfig, KernelAttentionConfig, KernelConfig, PatchConfig, TokenConfig
 from sgpa.models.config.embedding import EmbeddingConfig
-from sgpa.training.defaults import defaults_for, patch_size
+from sgpa.training.defaults import Defaults, defaults_for, patch_size
 
 UserData = ImageFolderConfig | TextTableConfig | MoleculeTableConfig
 
@@ -50,19 +51,22 @@ def user_recipe(
         batch_size=batch_size,
         lr=lr,
     )
-    attention = defaults.method.attention
+    shared = recipe_fields(defaults)
     return Recipe(
-        name=task.dataset,
-        task=task,
-        model=replace(defaults.model, attention=KernelAttentionConfig()),
-        kernel=attention.kernel,
-        optim=defaults.stage1,
-        stage1=defaults.stage1,
-        stage2=defaults.stage2,
-        sgpa=replace(defaults.method, attention=replace(attention, kernel=KernelConfig())),
-        seeds=1,
-        methods=tuple(methods),
+        name=task.dataset, task=task, optim=defaults.stage1, seeds=1, methods=tuple(methods), **shared
     )
+
+
+def recipe_fields(defaults: Defaults) -> dict[str, Any]:
+    """The fields of a recipe that defaults decide. The kernel is a field of its own."""
+    attention = defaults.method.attention
+    return {
+        "model": replace(defaults.model, attention=KernelAttentionConfig()),
+        "kernel": attention.kernel,
+        "stage1": defaults.stage1,
+        "stage2": defaults.stage2,
+        "sgpa": replace(defaults.method, attention=replace(attention, kernel=KernelConfig())),
+    }
 
 
 def embedding_for(task: UserData) -> EmbeddingConfig:
