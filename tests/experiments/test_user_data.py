@@ -215,7 +215,7 @@ def test_recipes_of_user_data_have_the_defaults_of_fit(tmp_path):
     recipe = user_recipe(photos, 240, epochs=50, lr=1e-3, methods=("sgpa", "mle"))
     assert (recipe.name, recipe.methods) == ("photos", ("sgpa", "mle"))
     assert [o.epochs for o in (recipe.optim, recipe.stage1, recipe.stage2)] == [10, 10, 40]
-    assert (recipe.optim.lr, recipe.optim.batch_size) == (1e-3, 50)
+    assert (recipe.optim.lr, recipe.optim.batch_size) == (1e-3, 48)  # five equal batches
     assert plan(recipe, "sgpa").stages[0] == plan(recipe, "ts").stages[0]  # trained once
     assert plan(recipe, "de").members(1) == (5, 6, 7, 8, 9)  # members share the split of the recipe
     defaults = defaults_for(recipe.model.embedding, 240, outputs=10, epochs=50, lr=1e-3)

@@ -65,7 +65,7 @@ class Defaults:
     Example:
         >>> chosen = defaults_for(PatchConfig(image_size=8, channels=1, patch_size=2), rows=255, outputs=10)
         >>> chosen.stage1.epochs, chosen.stage2.epochs, chosen.method.attention.form
-        (200, 800, 'cheng-boots')
+        (240, 960, 'cheng-boots')
     """
 
     model: ModelConfig
@@ -112,7 +112,7 @@ def defaults_for(
         ],
     )
     kind, attention = kind_of(embedding), attention_for(embedding)
-    batch = batch_size or min(kind.batch_size, max(8, rows // 4))
+    batch = batch_size or equal_batches(rows, min(kind.batch_size, max(8, rows // 4)))
     per_epoch = -(-rows // batch)
     if epochs is None:
         epochs = max(2, round(steps / per_epoch) if steps else max(EPOCHS, round(kind.steps / per_epoch)))
@@ -137,6 +137,15 @@ def defaults_for(
         stage2=optim(max(1, epochs - first)),
         total=optim(epochs),
     )
+
+
+def equal_batches(rows: int, batch_size: int) -> int:
+    """A batch size near the given one that leaves no small last batch, whose gradient would be noise.
+
+    >>> equal_batches(255, 50)
+    51
+    """
+    return -(-rows // max(1, round(rows / batch_size)))
 
 
 def attention_for(embedding: EmbeddingConfig) -> SgpaConfig:
