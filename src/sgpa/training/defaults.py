@@ -27,7 +27,7 @@ VALIDATION_SHARE = 0.15  # of the rows are held out to select the epoch and the 
 MIN_ROWS = 10  # in all, held-out rows included
 EPOCHS = 20  # at least, whatever the number of steps
 VALIDATIONS = 20  # of a stage
-PATIENCE = 8  # validations without improvement that end a stage
+PATIENCE = 12  # validations without improvement that end a stage
 PATCHES = 8  # along a side of an image, about
 KL = KlWeights(g="1/N", a=3e-4)
 INITIAL_VARIANCE_SCALE = 0.3
