@@ -204,7 +204,7 @@ def test_missing_arguments_are_errors():
 
 @pytest.mark.parametrize(
     ("recipe", "complaint"),
-    [("zinc", "holds runs of recipe digits, not of zinc"), ("digits", "model.depth is 1 there and 3 now")],
+    [("zinc", "holds runs of recipe digits, not of zinc"), ("digits", "model.depth is 1 there and 2 now")],
 )
 def test_a_folder_belongs_to_one_recipe_with_one_setting(run, recipe, complaint):
     before = files(run)

@@ -327,7 +327,7 @@ def test_a_folder_of_another_recipe_is_refused_and_unchanged(tmp_path):
     before = (tmp_path / "recipe.json").read_bytes()
     with pytest.raises(CheckpointError, match="recipe digits, not of cifar10"):
         RunFolder.of("cifar10", tmp_path).claim()
-    with pytest.raises(CheckpointError, match=r"optim.epochs is 1 there and 150 now"):
+    with pytest.raises(CheckpointError, match=r"optim.epochs is 1 there and 400 now"):
         RunFolder.of("digits", tmp_path, QUICK[1:]).claim()
     RunFolder.of("digits", tmp_path, [*QUICK, "seeds=7"]).claim()  # the number of seeds may change
     assert (tmp_path / "recipe.json").read_bytes() == before

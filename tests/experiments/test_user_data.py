@@ -11,10 +11,13 @@ from PIL import Image
 
 from sgpa.core.errors import ConfigError, InputError
 from sgpa.data import Dataset
-from sgpa.experiments.recipes import find, plan, user_data
+from sgpa.experiments.recipes import find, plan
+from sgpa.experiments.recipes.user_data import user_recipe
 from sgpa.experiments.runner.run_folder import load_task
-from sgpa.experiments.tasks import TextTableConfig
+from sgpa.experiments.tasks import ImageFolderConfig, TextTableConfig
 from sgpa.experiments.tasks.base import split_rows
+from sgpa.models import PatchConfig
+from sgpa.training.defaults import defaults_for, patch_size
 from support.paths import ROOT
 from support.terminal import sgpa
 
@@ -59,12 +62,22 @@ def records(folder):
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_page")
 def test_results_equal_those_of_version_0_1(tmp_path):
-    """Same split, seeds, stages and settings; version 0.1 had a run system of its own for user data."""
+    """Same split, seeds, stages and settings; the settings of version 0.1 are given explicitly."""
     out = tmp_path / "run"
-    options = ["--size", 8, "--epochs", 5, "--batch-size", 10, "--lr", 3e-3, "--compare"]
-    run = sgpa(
-        "train", "images", OLD / "photos", "--out", out, *options, *SETTINGS, "--set", "kernel.locality=1,2"
-    )
+    options = ["--size", 8, "--epochs", 5, "--batch-size", 10, "--lr", 3e-3, "--method", "sgpa", "--compare"]
+    optim = {"weight_decay": 0, "final_lr": 3e-3 / 50, "select_every": 1, "patience": "none"}
+    stages = {"optim": 5, "stage1": 2, "stage2": 3}
+    old_settings = [
+        "kernel.locality=1,2",
+        "model.embedding.patch_size=1",
+        "sgpa.attention.form=orthogonal",
+        "sgpa.initial_variance_scale=1",
+        "sgpa.kl.a=1/N",
+        *(f"{stage}.{name}={value}" for stage in stages for name, value in optim.items()),
+        *(f"{stage}.epochs={epochs}" for stage, epochs in stages.items()),
+    ]
+    given = [word for setting in old_settings for word in ("--set", setting)]
+    run = sgpa("train", "images", OLD / "photos", "--out", out, *options, *SETTINGS, *given)
     assert run.code == 0, run.err
 
     def values(folder):
@@ -88,6 +101,8 @@ def test_results_equal_those_of_version_0_1(tmp_path):
 def test_images_become_a_run_folder_with_a_report(photos, tmp_path):
     run = sgpa("train", "images", photos, "--out", tmp_path / "run", "--size", 8, *TINY)
     assert run.code == 0, run.err
+    assert "18 rows to train on, 2 held out, 4 to test: training takes at most" in run.err
+    assert "held-out NLL of 2 rows: SGPA" in run.out
     assert {path.name for path in (tmp_path / "run").iterdir()} >= {
         *("recipe.json", "trainings", "cells", "results.json", "timings.json", "report.html")
     }
@@ -97,7 +112,10 @@ def test_images_become_a_run_folder_with_a_report(photos, tmp_path):
     fruit = sorted((photos / "apples").iterdir())[:2]
     shown = sgpa("predict", copy, *fruit, "--json")
     answers = json.loads(shown.out)
-    assert "Using" not in shown.err  # there is one cell
+    first = json.loads((copy / "recipe.json").read_text())["values"]["methods"][0]
+    chosen = {"sgpa": "SGPA", "ts": "point model + temperature", "mle": "point model"}[first]
+    assert f"chosen: {chosen}" in run.out
+    assert f"Using {copy / 'cells' / f'kernel-{first}-0'}, one of 2 cells" in shown.err
     assert [answer["file"] for answer in answers] == [str(file) for file in fruit]
     assert {answer["label"] for answer in answers} <= {"apples", "limes"}
 
@@ -106,7 +124,8 @@ def test_images_become_a_run_folder_with_a_report(photos, tmp_path):
 @pytest.mark.usefixtures("no_page")
 def test_texts_are_compared_evaluated_and_exported(reviews, tmp_path):
     out = tmp_path / "run"
-    run = sgpa("train", "text", reviews, "--out", out, "--vocabulary", 300, "--compare", *TINY)
+    options = ("--vocabulary", 300, "--method", "sgpa", "--compare", *TINY)
+    run = sgpa("train", "text", reviews, "--out", out, *options)
     assert run.code == 0, run.err
     assert "MLE" in run.out
     measured = records(out)
@@ -191,18 +210,30 @@ def test_rows_are_split_into_disjoint_parts():
         split_rows(Dataset(torch.arange(3), torch.zeros(3)), 0)
 
 
-def test_recipes_of_user_data_share_their_settings(tmp_path):
-    recipe = user_data.images(tmp_path / "photos", epochs=50, lr=1e-3, methods=("sgpa", "mle"))
+def test_recipes_of_user_data_have_the_defaults_of_fit(tmp_path):
+    photos = ImageFolderConfig(path=str(tmp_path / "photos"))
+    recipe = user_recipe(photos, 240, epochs=50, lr=1e-3, methods=("sgpa", "mle"))
     assert (recipe.name, recipe.methods) == ("photos", ("sgpa", "mle"))
-    assert [o.epochs for o in (recipe.optim, recipe.stage1, recipe.stage2)] == [50, 20, 30]
-    assert [o.select_every for o in (recipe.optim, recipe.stage1, recipe.stage2)] == [2, 1, 1]
-    assert recipe.optim.final_lr == 1e-3 / 50
-    assert plan(recipe, "sgpa").stages[0].name == "warm"
+    assert [o.epochs for o in (recipe.optim, recipe.stage1, recipe.stage2)] == [10, 10, 40]
+    assert (recipe.optim.lr, recipe.optim.batch_size) == (1e-3, 48)  # five equal batches
+    assert plan(recipe, "sgpa").stages[0] == plan(recipe, "ts").stages[0]  # trained once
     assert plan(recipe, "de").members(1) == (5, 6, 7, 8, 9)  # members share the split of the recipe
-    assert [user_data.patch_size(size) for size in (32, 8, 28, 224, 7)] == [4, 1, 4, 28, 1]
+    defaults = defaults_for(recipe.model.embedding, 240, outputs=10, epochs=50, lr=1e-3)
+    assert plan(recipe, "sgpa").method == defaults.method
     with pytest.raises(ConfigError, match=r"epochs=1 \(allowed: 2 or more\)"):
-        user_data.images(tmp_path, epochs=1)
+        user_recipe(photos, 240, epochs=1)
     assert find("digits").name == "digits"
+
+
+def test_steps_do_not_depend_on_the_number_of_rows():
+    digits = PatchConfig(image_size=8, channels=1, patch_size=2)
+    for rows in (100, 300, 1200, 3000):
+        chosen = defaults_for(digits, rows, outputs=10)
+        steps = -(-rows // chosen.stage1.batch_size) * chosen.total.epochs
+        assert steps == pytest.approx(6000, rel=0.02)
+        assert chosen.stage1.epochs + chosen.stage2.epochs == chosen.total.epochs
+    assert defaults_for(digits, 50_000, outputs=10).total.epochs == 20
+    assert [patch_size(size) for size in (32, 8, 28, 224, 7)] == [4, 2, 4, 28, 1]
 
 
 def test_errors_name_the_options_of_the_command(tmp_path):

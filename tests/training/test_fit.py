@@ -1,8 +1,10 @@
 """`sgpa.fit`: tensors in, a trained predictor out."""
 
+import json
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,8 +13,9 @@ from sgpa.core.errors import CheckpointError, ConfigError, InputError
 from sgpa.core.types import Regression
 from sgpa.data import Dataset
 from sgpa.data.images.folder import image_folder
-from sgpa.methods import CATALOGUE, Mle, Sgpa
+from sgpa.methods import CATALOGUE, Calibration, Mle, Sgpa, TemperatureScaling
 from sgpa.models import DotProductConfig, KernelAttentionConfig, KernelConfig, SgpaConfig, Transformer, saving
+from sgpa.training.compare import fold_temperature
 from sgpa.training.optim import OptimConfig
 from support.paths import ROOT
 
@@ -31,27 +34,39 @@ def two_classes(n=40):
 def test_sgpa_is_trained_and_read_again(tmp_path):
     x, y = two_classes()
     lines = []
-    model = sgpa.fit(x, y, CONFIG, **FAST, directory=tmp_path, on_progress=lines.append)
+    options = {**FAST, "method": "sgpa", "directory": tmp_path, "on_progress": lines.append}
+    model = sgpa.fit(x, y, CONFIG, **options)
     assert model.stochastic
+    assert model.chosen == "sgpa"
     assert (model.predict(x).label == y).float().mean() > 0.9
     epochs = [line for line in lines if "step" not in line]
-    assert [line["run"] for line in epochs] == ["warm-start"] * 8 + ["sgpa"] * 12
+    assert [line["run"] for line in epochs] == ["warm-start"] * 4 + ["sgpa"] * 16
     assert len(lines) > len(epochs)
     lines.clear()
-    again = sgpa.fit(x, y, CONFIG, **FAST, directory=tmp_path, on_progress=lines.append)
+    again = sgpa.fit(x, y, CONFIG, **options)
     assert torch.equal(again.predict(x).probabilities, model.predict(x).probabilities)
     assert not lines
 
 
 def test_a_finished_run_of_version_0_1_is_read_not_trained(tmp_path):
-    """A user's run on photos: 15 % of the rows were kept for the test."""
+    """A user's run on photos: 15 % of the rows were kept for the test. Its settings are given explicitly."""
     folder = shutil.copytree(ROOT / "tests" / "fixtures" / "v0.1" / "user-run", tmp_path / "run")
     photos = ROOT / "tests" / "fixtures" / "v0.1" / "photos"
     config, weights = saving.load(folder / "sgpa" / "model")
     pixels, labels, _ = image_folder(photos, 8)
     rows = torch.randperm(40, generator=torch.Generator().manual_seed(0))[6:]
-    lines, options = [], {"epochs": 5, "batch_size": 10, "lr": 0.003, "directory": folder}
-    model = sgpa.fit(pixels[rows], labels[rows], config, **options, on_progress=lines.append)
+    lines = []
+    model = sgpa.fit(
+        pixels[rows],
+        labels[rows],
+        config,
+        method=Sgpa(attention=config.attention),
+        optim=OptimConfig(epochs=5, batch_size=10, lr=0.003, final_lr=0.003 / 50, select_every=1),
+        stage1_share=0.4,
+        validation=0.1,
+        directory=folder,
+        on_progress=lines.append,
+    )
     assert not lines
     assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
 
@@ -72,6 +87,7 @@ def test_every_method_predicts(method):
     assert prediction.probabilities.shape == (40, 2)
     torch.testing.assert_close(prediction.probabilities.sum(-1), torch.ones(40))
     assert isinstance(predictor, Transformer) == (method in ("mle", "mfvi", "sgpa"))
+    assert predictor.chosen == method
 
 
 def test_members_of_an_ensemble_have_folders_of_their_own(tmp_path):
@@ -106,7 +122,7 @@ def test_optim_has_all_settings_and_its_epochs_are_those_of_both_stages():
     x, y = two_classes()
     lines = []
     optim = OptimConfig(epochs=5, batch_size=8, lr=5e-3, warmup=1, select_every=1)
-    sgpa.fit(x, y, CONFIG, optim=optim, on_progress=lines.append)
+    sgpa.fit(x, y, CONFIG, optim=optim, stage1_share=0.4, on_progress=lines.append)
     rates = [(line["run"], line["lr"]) for line in lines if "step" not in line]
     assert [run for run, _ in rates] == ["warm-start"] * 2 + ["sgpa"] * 3
     assert rates[0][1] == pytest.approx(5e-3)  # the end of the warm-up
@@ -116,8 +132,9 @@ def test_the_kernel_of_the_config_is_used():
     x, y = two_classes()
     kernel = KernelConfig(name="exponential")
     config = replace(CONFIG, attention=KernelAttentionConfig(kernel=kernel, tied=False))
-    model = sgpa.fit(x, y, config, epochs=2)
-    assert model.config.attention == SgpaConfig(kernel=kernel, tied=False)
+    model = sgpa.fit(x, y, config, method="sgpa", epochs=2)
+    expected = SgpaConfig(form="cheng-boots", num_global=8, kernel=kernel, tied=False)
+    assert model.config.attention == expected
     point = sgpa.fit(x, y, replace(CONFIG, attention=DotProductConfig()), method="mle", epochs=1)
     assert point.config.attention == DotProductConfig()
     own = sgpa.fit(x, y, CONFIG, method=Sgpa(attention=SgpaConfig(num_global=3)), epochs=2)
@@ -141,8 +158,12 @@ def test_settings_that_would_be_ignored_are_refused():
 
 def test_bad_arguments_are_refused():
     x, y = two_classes()
-    with pytest.raises(ConfigError, match=r"epochs=1.*validation=1.5"):
-        sgpa.fit(x, y, CONFIG, epochs=1, validation=1.5)
+    with pytest.raises(ConfigError, match=r"epochs=1 \(allowed: 2 or more\)"):
+        sgpa.fit(x, y, CONFIG, epochs=1)
+    with pytest.raises(ConfigError, match=r"validation=1.5 \(allowed: between 0 and 1"):
+        sgpa.fit(x, y, CONFIG, validation=1.5)
+    with pytest.raises(ConfigError, match=r"steps=10 \(allowed: none, where epochs is given\)"):
+        sgpa.fit(x, y, CONFIG, steps=10, epochs=2)
     with pytest.raises(ConfigError, match="unknown method 'spga'; did you mean sgpa"):
         sgpa.fit(x, y, CONFIG, method="spga")
     with pytest.raises(ConfigError, match=r"ts predicts classes; config\.likelihood='laplace'"):
@@ -151,3 +172,105 @@ def test_bad_arguments_are_refused():
         sgpa.fit(x, y[:-1], CONFIG, epochs=2)
     with pytest.raises(InputError, match="label 7"):
         sgpa.fit(x, y + 6, CONFIG, epochs=2)
+    with pytest.raises(InputError, match="9 rows are too few; at least 10 are needed"):
+        sgpa.fit(x[:9], y[:9])
+    with pytest.raises(InputError, match="training rows have label 1; at least two classes"):
+        sgpa.fit(x, torch.ones(40, dtype=torch.long))
+    with pytest.raises(InputError, match=r"targets has shape \[40, 2\] \(allowed: \[N\] or \[N, 1\]\)"):
+        sgpa.fit(x, torch.zeros(40, 2))
+    with pytest.raises(InputError, match=r"inputs have shape \[40, 4, 4\].*add the channel"):
+        sgpa.fit(x[:, 0], y)
+    with pytest.raises(ConfigError, match="square images"):
+        sgpa.fit(x[..., :2], y)
+    with pytest.raises(InputError, match="inputs of type list are no array"):
+        sgpa.fit([[1, 2], [3]] * 20, y)
+
+
+def test_arrays_and_words_need_no_config():
+    x, y = two_classes()
+    words = np.array(["no", "yes"])[y.numpy()]
+    lines = []
+    model = sgpa.fit(x.double().numpy() * 50 + 100, words[:, None], steps=20, on_progress=lines.append)
+    assert model.classes == ("no", "yes")
+    assert model.config.outputs == 2
+    assert model.config.embedding.patch_size == 2
+    assert model.embedding.normalised(x * 50 + 100).std() == pytest.approx(1, abs=0.1)
+    assert {line["run"] for line in lines} == {"warm-start", "sgpa"}
+    (value,) = {line["epochs"] for line in lines if line["run"] == "warm-start"}
+    assert value == 1
+    by_list = sgpa.fit(x.tolist(), y.tolist(), steps=4, method="mle")
+    assert by_list.predict(x).probabilities.shape == (40, 2)
+
+
+def test_values_and_tokens_are_recognised():
+    torch.manual_seed(0)
+    tokens = torch.randint(1, 20, (30, 6), dtype=torch.int32)
+    model = sgpa.fit(tokens, torch.randn(30, 1), steps=4)
+    assert (model.config.embedding.vocabulary, model.config.likelihood) == (20, "laplace")
+    assert isinstance(model.predict(tokens.long()), Regression)
+    assert model.chosen in ("sgpa", "mle")
+
+
+def test_auto_returns_the_better_of_both_stages(tmp_path, monkeypatch):
+    x, y = two_classes()
+    options = {"epochs": 3, "batch_size": 8, "directory": tmp_path, "on_progress": lambda _: None}
+    model = sgpa.fit(x, y, CONFIG, **options)
+    assert model.chosen == min(model.comparison.nll, key=model.comparison.nll.get)
+    saved = json.loads((tmp_path / "chosen.json").read_text())
+    assert saved["held_out_nll"] == model.comparison.nll
+    for chosen in ("sgpa", "ts"):
+        with monkeypatch.context() as patched:
+            sparse = chosen == "sgpa"
+            patched.setattr(
+                "sgpa.training.compare.validate",
+                lambda model, _, sparse=sparse: {"nll": float(model.stochastic != sparse)},
+            )
+            kept = sgpa.fit(x, y, CONFIG, **options)
+        assert kept.chosen == chosen
+        assert kept.stochastic == (chosen == "sgpa")
+
+
+def test_a_folded_temperature_predicts_as_temperature_scaling():
+    x, y = two_classes()
+    y = (y + (torch.arange(40) % 3 == 0)) % 2  # a third of the labels are wrong
+    model = sgpa.fit(x, y, CONFIG, method="mle", epochs=2)
+    held_out = Dataset(x, y)
+    method = TemperatureScaling()
+    tempered = method.predictor(model, method.calibrate(model, Calibration(held_out, held_out)))
+    expected = tempered.predict(x).probabilities
+    assert fold_temperature(model, held_out)
+    torch.testing.assert_close(model.predict(x).probabilities, expected)
+    assert not fold_temperature(model, Dataset(x[:1], y[:1]))
+
+
+def test_sgpa_warns_where_its_point_model_is_better(monkeypatch, caplog):
+    x, y = two_classes()
+    scores = iter([1.0, 2.0])
+    monkeypatch.setattr("sgpa.training.compare.validate", lambda *_: {"nll": next(scores)})
+    sgpa.fit(x, y, CONFIG, method="sgpa", epochs=2)
+    assert "SGPA is worse than its point model on 6 held-out rows (NLL 2.000 against 1.000)" in caplog.text
+
+
+def test_training_stops_when_held_out_rows_stop_improving(tmp_path):
+    x, _ = two_classes()
+    lines = []
+    optim = OptimConfig(epochs=50, batch_size=8, lr=0.3, select_every=2, patience=2)
+    options = {"method": "mle", "optim": optim, "directory": tmp_path, "on_progress": lines.append}
+    noise = torch.randint(2, (40,))
+    sgpa.fit(x, noise, CONFIG, **options)
+    epochs = [line for line in lines if "step" not in line]
+    assert epochs[-1]["stopped_early"]
+    scores = [line["validation"]["nll"] for line in epochs if "validation" in line]
+    best = scores.index(min(scores))
+    assert len(scores) - 1 - best == 2
+    assert len(epochs) == 2 * len(scores) < 50
+
+
+def test_the_scale_of_a_regression_is_refitted_on_held_out_rows():
+    torch.manual_seed(0)
+    x = torch.randn(400, 1, 4, 4)
+    config = replace(CONFIG, outputs=1, likelihood="laplace")
+    y = torch.distributions.Laplace(5.0, 3.0).sample((400,))
+    model = sgpa.fit(x, y, config, method="mle", epochs=1, lr=1e-6, validation=0.5)
+    residuals = (y - model.predict(x).samples.mean(0)).abs()
+    assert float(model.predict(x).scale) == pytest.approx(float(residuals.mean()), rel=0.1)

@@ -20,7 +20,11 @@ from sgpa.core.errors import ConfigError, nearest
 from sgpa.core.names import RECIPE_NAMES, method_id
 
 if TYPE_CHECKING:
-    from sgpa.experiments.recipes import Recipe
+    from sgpa.data import Dataset
+    from sgpa.experiments.recipes.user_data import UserData
+    from sgpa.experiments.runner import RunFolder
+
+AUTO = "auto"
 
 
 class TrainGroup(TyperGroup):
@@ -43,40 +47,39 @@ train_app = typer.Typer(
 
 Out = Annotated[Path | None, typer.Option(help="Run folder; runs/<name> by default.")]
 Method = Annotated[str, typer.Option(help="`sgpa methods` lists them.")]
-Epochs = Annotated[int, typer.Option(min=2, help="Passes over the training rows, both stages together.")]
-Lr = Annotated[float, typer.Option(help="Initial learning rate.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="Rows per step.")]
+UserMethod = Annotated[
+    str,
+    typer.Option(help="auto: the better of SGPA and a point model on held-out rows; or see `sgpa methods`."),
+]
+Steps = Annotated[int | None, typer.Option(min=2, help="Steps of training, both stages together.")]
+Epochs = Annotated[int | None, typer.Option(min=2, help="Passes over the training rows, instead of --steps.")]
+Lr = Annotated[float | None, typer.Option(help="Initial learning rate.")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="Rows per step.")]
 Seed = Annotated[int, typer.Option(help="Random seed, 0 or more.")]
 Compare = Annotated[bool, typer.Option("--compare", help="Also train a point model (MLE) to compare with.")]
 
 
-@train_app.command(epilog="Example: sgpa train images photos/ --epochs 50")
+@train_app.command(epilog="Example: sgpa train images photos/ --steps 3000")
 def images(
     directory: Annotated[Path, typer.Argument(help="One sub-folder of images per class.")],
     out: Out = None,
     size: Annotated[int, typer.Option(min=4, help="Images are cropped to squares of so many pixels.")] = 32,
-    method: Method = "sgpa",
+    method: UserMethod = AUTO,
     compare: Compare = False,
-    epochs: Epochs = 100,
-    batch_size: BatchSize = 100,
-    lr: Lr = 5e-4,
+    steps: Steps = None,
+    epochs: Epochs = None,
+    batch_size: BatchSize = None,
+    lr: Lr = None,
     seed: Seed = 0,
     settings: Settings = None,
     device: Device = "cpu",
 ) -> None:
     """Train a classifier of images, test it and write a report. Re-run the same command to resume."""
-    from sgpa.experiments.recipes import user_data
+    from sgpa.experiments.tasks import ImageFolderConfig
 
-    recipe = user_data.images(
-        directory,
-        size=size,
-        epochs=epochs,
-        batch_size=batch_size,
-        lr=lr,
-        seed=seed,
-        methods=_methods(method, compare),
-    )
-    _train_user_data(recipe, "images", out, seed, settings or [], device)
+    task = ImageFolderConfig(path=str(directory.resolve()), size=size, split_seed=seed)
+    optim = {"steps": steps, "epochs": epochs, "batch_size": batch_size, "lr": lr}
+    _train_user_data(task, "images", method, compare, optim, out, seed, settings or [], device)
 
 
 @train_app.command(epilog="Example: sgpa train text reviews.csv --label stars")
@@ -86,31 +89,29 @@ def text(
     column: Annotated[str | None, typer.Option(help="The column of texts; guessed by default.")] = None,
     label: Annotated[str | None, typer.Option(help="The column of labels; guessed by default.")] = None,
     vocabulary: Annotated[int, typer.Option(min=300, help="Size of the tokenizer's vocabulary.")] = 8000,
-    method: Method = "sgpa",
+    method: UserMethod = AUTO,
     compare: Compare = False,
-    epochs: Epochs = 20,
-    batch_size: BatchSize = 32,
-    lr: Lr = 1e-3,
+    steps: Steps = None,
+    epochs: Epochs = None,
+    batch_size: BatchSize = None,
+    lr: Lr = None,
     seed: Seed = 0,
     settings: Settings = None,
     device: Device = "cpu",
 ) -> None:
     """Train a classifier of texts, test it and write a report. Re-run the same command to resume."""
-    from sgpa.experiments.recipes import user_data
+    from sgpa.experiments.tasks import TextTableConfig
 
-    recipe = user_data.texts(
-        file,
+    task = TextTableConfig(
+        path=str(file.resolve()),
         text_column=column,
         label_column=label,
         vocabulary=vocabulary,
-        epochs=epochs,
-        batch_size=batch_size,
-        lr=lr,
-        seed=seed,
-        methods=_methods(method, compare),
+        split_seed=seed,
     )
+    optim = {"steps": steps, "epochs": epochs, "batch_size": batch_size, "lr": lr}
     with rename_arguments_in_errors({"text_column": "--column", "label_column": "--label"}):
-        _train_user_data(recipe, "texts", out, seed, settings or [], device)
+        _train_user_data(task, "texts", method, compare, optim, out, seed, settings or [], device)
 
 
 @train_app.command(epilog="Example: sgpa train molecules solubility.csv --target logS")
@@ -119,62 +120,107 @@ def molecules(
     out: Out = None,
     smiles: Annotated[str | None, typer.Option(help="The column of SMILES; guessed by default.")] = None,
     target: Annotated[str | None, typer.Option(help="The column of numbers; guessed by default.")] = None,
-    method: Method = "sgpa",
+    method: UserMethod = AUTO,
     compare: Compare = False,
-    epochs: Epochs = 100,
-    batch_size: BatchSize = 64,
-    lr: Lr = 4e-4,
+    steps: Steps = None,
+    epochs: Epochs = None,
+    batch_size: BatchSize = None,
+    lr: Lr = None,
     seed: Seed = 0,
     settings: Settings = None,
     device: Device = "cpu",
 ) -> None:
     """Train a regression of molecules, test it and write a report (needs the extra `graph`)."""
-    from sgpa.experiments.recipes import user_data
+    from sgpa.experiments.tasks import MoleculeTableConfig
 
-    recipe = user_data.molecules(
-        file,
-        smiles_column=smiles,
-        target_column=target,
-        epochs=epochs,
-        batch_size=batch_size,
-        lr=lr,
-        seed=seed,
-        methods=_methods(method, compare),
+    task = MoleculeTableConfig(
+        path=str(file.resolve()), smiles_column=smiles, target_column=target, split_seed=seed
     )
+    optim = {"steps": steps, "epochs": epochs, "batch_size": batch_size, "lr": lr}
     with rename_arguments_in_errors({"smiles_column": "--smiles", "target_column": "--target"}):
-        _train_user_data(recipe, "molecules", out, seed, settings or [], device)
+        _train_user_data(task, "molecules", method, compare, optim, out, seed, settings or [], device)
 
 
-def _methods(method: str, compare: bool) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((method_id(method), *(("mle",) if compare else ()))))
+def _methods(method: str, compare: bool, validation: "Dataset") -> tuple[str, ...]:
+    """The methods to train; "auto": SGPA and the point model, with a temperature if one can be fitted."""
+    targets = validation.targets
+    several = not targets.is_floating_point() and bool((targets != targets[0]).any())
+    chosen = ("sgpa", "ts" if several else "mle") if method == AUTO else (method_id(method),)
+    return tuple(dict.fromkeys((*chosen, *(("mle",) if compare else ()))))
 
 
 def _train_user_data(
-    recipe: "Recipe", kind: str, out: Path | None, seed: int, settings: list[str], device: str
+    task: "UserData",
+    kind: str,
+    method: str,
+    compare: bool,
+    optim: dict[str, Any],
+    out: Path | None,
+    seed: int,
+    settings: list[str],
+    device: str,
 ) -> None:
-    """Train and test the recipe's methods, and write results and report of all cells in the folder."""
+    """Train and test methods, choose one if `method` is auto, and write results and report of all cells."""
     from sgpa.core.devices import check_device
     from sgpa.experiments.recipes import plans
+    from sgpa.experiments.recipes.user_data import user_recipe
     from sgpa.experiments.runner import RunFolder, collect, finished_cells, run_cells, write_results
+    from sgpa.experiments.runner.run_folder import load_task
     from sgpa.report import write_report
     from sgpa.training import process_group
 
     check_device(device)
+    with console.status("reading the data"):
+        splits = load_task(task, seed, None).splits
+    methods = _methods(method, compare, splits.validation)
+    recipe = user_recipe(task, len(splits.train), methods=methods, **optim)
     out = out or Path("runs") / recipe.name
     run_folder = RunFolder.of(recipe, out, settings, device=device)
     run_folder.check()
-    with console.status("reading the data"):
-        splits = run_folder.task(seed).splits
+    if process_group.leader():
+        _announce(run_folder, seed)
     with ProgressBars() as bars:
         run_cells(run_folder, plans(run_folder.recipe), seed, bars.on_progress)
     if not process_group.leader():
         return
+    comparison = _choose(run_folder, seed) if method == AUTO else ""
     cells = [cell.folder for cell in finished_cells(out)]
     title = f"{recipe.name}: {len(splits.train) + len(splits.validation)} {kind}"
     results = collect(cells, run_folder.recipe, command=command_line(), title=title)
     page = write_report(write_results(out, results), out)
     show_tables(results)
+    typer.echo(comparison, nl=bool(comparison))
     typer.echo(f"Report: {page}\nRun: {out}\nNext: sgpa predict {out} FILES")
+
+
+def _announce(run_folder: "RunFolder", seed: int) -> None:
+    """One line: how many rows there are and how long the training takes."""
+    from sgpa.experiments.recipes import plans
+    from sgpa.training.fit_display import estimate_seconds, in_words
+
+    task = run_folder.task(seed)
+    train, validation, test = (
+        len(part) for part in (task.splits.train, task.splits.validation, task.splits.test)
+    )
+    longest = max(plans(run_folder.recipe), key=lambda plan: len(plan.stages))
+    seconds = estimate_seconds(longest, run_folder.model(task), task.splits.train, seed)
+    text = f"{train} rows to train on, {validation} held out, {test} to test: training takes at most "
+    console.print(text + in_words(seconds), markup=False, highlight=False, soft_wrap=True)
+
+
+def _choose(run_folder: "RunFolder", seed: int) -> str:
+    """Make the method that is better on held-out rows the folder's first; returns the comparison in words."""
+    from sgpa.experiments.recipes import plans
+    from sgpa.inference.saved import read_saved
+    from sgpa.training.compare import compare
+
+    predictors = {
+        plan.method.id: read_saved(run_folder.cell(plan, seed)).open(run_folder.device).predictor
+        for plan in plans(run_folder.recipe)
+    }
+    comparison = compare(predictors, run_folder.task(seed).splits.validation)
+    run_folder.prefer(comparison.chosen)
+    return str(comparison)
 
 
 def train_recipe(

@@ -6,6 +6,9 @@ from typing import Any
 from sgpa.core.errors import ConfigError, nearest
 from sgpa.methods import CATALOGUE, Method, Mle, Sgpa
 from sgpa.models import DotProductConfig, KernelAttentionConfig, ModelConfig, SgpaConfig
+from sgpa.training.defaults import attention_for, kernel_for
+
+AUTO = "auto"  # SGPA or its point model with a temperature, whichever is better on held-out rows
 
 
 def point_method(attention: SgpaConfig) -> Mle:
@@ -14,10 +17,10 @@ def point_method(attention: SgpaConfig) -> Mle:
 
 
 def sparse_attention(config: ModelConfig) -> SgpaConfig:
-    """The sparse-GP attention of a config, or SGPA's defaults with its kernel."""
+    """The sparse-GP attention of a config, or the default one with its kernel."""
     attention = config.attention
     if isinstance(attention, KernelAttentionConfig):
-        return SgpaConfig(kernel=attention.kernel, tied=attention.tied)
+        return replace(attention_for(config.embedding), kernel=attention.kernel, tied=attention.tied)
     if isinstance(attention, DotProductConfig):
         raise ConfigError(
             "fit: config.attention=DotProductConfig() (allowed: SgpaConfig, KernelAttentionConfig): "
@@ -26,12 +29,27 @@ def sparse_attention(config: ModelConfig) -> SgpaConfig:
     return attention
 
 
-def resolve_method(method: str | Method, config: ModelConfig) -> tuple[Method, ModelConfig]:
-    """The method with the config's attention, and the config with the method's; refuses what is ignored."""
+def with_default_kernel(config: ModelConfig) -> ModelConfig:
+    """A config whose attention was left at its default gets the default kernel for its kind of inputs."""
+    if config.attention != KernelAttentionConfig():
+        return config
+    return replace(config, attention=KernelAttentionConfig(kernel=kernel_for(config.embedding)))
+
+
+def resolve_method(method: str | Method, config: ModelConfig, sgpa: Sgpa) -> tuple[Method, ModelConfig]:
+    """The method with the config's attention, and the config with the method's; refuses what is ignored.
+
+    Args:
+        method: An id, "auto" (trained as SGPA) or a `Method`.
+        config: The model.
+        sgpa: The settings of SGPA where `method` is an id; its attention is that of `config`.
+    """
     if isinstance(method, str):
-        if method not in CATALOGUE:
-            raise ConfigError(f"fit: unknown method {method!r}{nearest(method, CATALOGUE)}")
-        method, attention = _with_attention(CATALOGUE[method], config)
+        known = {**CATALOGUE, AUTO: sgpa, "sgpa": sgpa}
+        known["sgpae"] = replace(CATALOGUE["sgpae"], base=sgpa)  # type: ignore[type-var]
+        if method not in known:
+            raise ConfigError(f"fit: unknown method {method!r}{nearest(method, known)}")
+        method, attention = _with_attention(known[method], with_default_kernel(config))
         config = replace(config, attention=attention)
     if config.likelihood != "categorical" and not method.regression:
         raise ConfigError(

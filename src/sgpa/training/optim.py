@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ class OptimConfig:
         weight_decay: Every step multiplies the weights of linear maps (`decayed`) by 1 - lr weight_decay.
         select: The validation metric that selects the epoch to keep; "last" keeps the last epoch.
         select_every: Epochs between two validations.
+        patience: Training stops after so many validations without a new best; by default it never does.
 
     Example:
         >>> OptimConfig(epochs=20, lr=1e-3).lr_at(step=0, steps_per_epoch=10)
@@ -42,6 +43,7 @@ class OptimConfig:
     weight_decay: float = 0.0
     select: str = "nll"
     select_every: int = 10
+    patience: int | None = None
 
     def __post_init__(self) -> None:
         decay = self.weight_decay
@@ -57,8 +59,27 @@ class OptimConfig:
                 ("weight_decay", decay, 0 <= decay < math.inf, "0 or more"),
                 ("select", self.select, self.select in SELECTIONS, ", ".join(SELECTIONS)),
                 ("select_every", self.select_every, self.select_every >= 1, "1 or more"),
+                (
+                    "patience",
+                    self.patience,
+                    self.patience is None or self.patience >= 1,
+                    "1 or more, or none",
+                ),
             ],
         )
+
+    def split(self, share: float) -> "tuple[OptimConfig, OptimConfig]":
+        """Two stages, of which the first has this share of the epochs, each with a schedule of its own.
+
+        >>> [stage.epochs for stage in OptimConfig(epochs=10).split(0.2)]
+        [2, 8]
+        """
+        first = max(1, min(self.epochs - 1, round(share * self.epochs)))
+        one, two = (
+            replace(self, epochs=n, warmup=min(self.warmup, n - 1))
+            for n in (first, max(1, self.epochs - first))
+        )
+        return one, two
 
     def lr_at(self, step: int, steps_per_epoch: int) -> float:
         """Learning rate of a step."""

@@ -86,6 +86,8 @@ class Trainer:
         run = _Run(self)
         step = choose_step(run.state, self.method, self.optim, self.optim.epochs * run.steps)
         for epoch in range(run.files.note["epoch"] + 1, self.optim.epochs + 1):
+            if run.stopped_improving:
+                break
             _epoch(run, step, epoch)
         step.close()
         run.files.finish(run.state.model, run.choices)
@@ -135,6 +137,15 @@ class _Run:
         """Steps of an epoch."""
         return -(-len(self.train) // self.trainer.optim.batch_size)
 
+    @property
+    def stopped_improving(self) -> bool:
+        """Whether `patience` validations brought no new best epoch to any selecting method."""
+        optim, note = self.trainer.optim, self.files.note
+        if optim.patience is None:
+            return False
+        last = max(note.get(choice.epoch, 0) for choice in self.choices)
+        return bool(note["epoch"] - last >= optim.patience * optim.select_every)
+
     def report(self, line: dict[str, Any]) -> None:
         """Pass a line on, in the first process."""
         if process_group.leader():
@@ -150,6 +161,8 @@ class _Run:
             for choice in self.choices:
                 self.select(choice, line)
             line["layers"] = [asdict(d) for d in diagnose(model, self.validation.inputs[:DIAGNOSED])]
+            if self.stopped_improving:
+                line["stopped_early"] = True
         self.files.log(line)
         if validates or time.monotonic() - self.saved > CHECKPOINT_SECONDS:
             self.files.checkpoint(self.state)

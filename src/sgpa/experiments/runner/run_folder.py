@@ -52,9 +52,16 @@ class RunFolder:
         """Write the recipe into the folder, or check that the folder was made with the same one."""
         self.check()
         if not (self.directory / FILE).exists():
-            values = to_plain(self.recipe)
-            saved = {"recipe": self.recipe.name, "set": list(self.settings), "values": values}
-            write_json(self.directory / FILE, saved)
+            self._write(self.recipe)
+
+    def prefer(self, method: str) -> None:
+        """Write the recipe with this method first: it predicts where a command names only the folder."""
+        methods = tuple(dict.fromkeys((method, *self.recipe.methods)))
+        self._write(replace(self.recipe, methods=methods))
+
+    def _write(self, recipe: Recipe) -> None:
+        saved = {"recipe": recipe.name, "set": list(self.settings), "values": to_plain(recipe)}
+        write_json(self.directory / FILE, saved)
 
     def check(self) -> None:
         """Raise if the folder holds a run that was made with another recipe, or without one."""

@@ -75,6 +75,7 @@ def _trainer(
             done = line["epoch"] - 1 + line["step"] / line["steps"]
         else:
             done, line = line["epoch"], line | {"step_seconds": line["seconds"] / steps}
+            done = epochs if line.get("stopped_early") else done
         on_progress(name, round(100 * done), 100 * epochs, in_words(line, epochs))
 
     on_progress(name, 0, 100 * epochs, "starting")

@@ -13,7 +13,7 @@ class PatchConfig:
     """Square images cut into square patches, each a token.
 
     uint8 images are scaled to [0, 1] and normalised with `mean` and `std`, so that a saved model contains its
-    preprocessing; floating-point images are used as they are.
+    preprocessing; floating-point images are used as they are, or normalised too with `normalise_floats`.
 
     Args:
         image_size: pixels of a side.
@@ -21,6 +21,7 @@ class PatchConfig:
         patch_size: pixels of a patch's side; divides `image_size`.
         mean: of the training pixels in [0, 1], one number per channel; 0.5 where left out.
         std: their standard deviation, one number per channel; 0.5 where left out.
+        normalise_floats: `mean` and `std` are those of floating-point images, in their own unit.
 
     >>> PatchConfig(image_size=32, patch_size=4).max_tokens
     64
@@ -31,6 +32,7 @@ class PatchConfig:
     patch_size: int = 4
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    normalise_floats: bool = False
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):  # JSON has lists only

@@ -34,12 +34,12 @@ class PatchEmbedding(nn.Module):
         return self.project(self.patches(images)) + self.positions, None
 
     def normalised(self, images: Tensor) -> Tensor:
-        """uint8 images as normalised floats; floats are returned as they are."""
+        """uint8 images as normalised floats; floats as they are, unless they are to be normalised too."""
         if images.dtype == torch.uint8:
             return (images / 255 - self.mean) / self.std
         if not images.is_floating_point():
             raise InputError(f"expected images as uint8, or as normalised floats, got {images.dtype}")
-        return images
+        return (images - self.mean) / self.std if self.config.normalise_floats else images
 
     def trimmed(self, images: Tensor, multiple: int = 1) -> Tensor:
         """Images have no padding."""
