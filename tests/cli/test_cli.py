@@ -139,7 +139,8 @@ def test_a_finished_cell_is_neither_trained_nor_tested_again(copy):
     cell = copy / "cells" / "kernel-sgpa-0"
     before = files(cell)
     records = json.loads(sgpa("evaluate", cell, "--json").out)
-    assert {record["evaluation"] for record in records} == {"in-distribution", "robustness", "ood-detection"}
+    evaluations = {record["evaluation"] for record in records}
+    assert evaluations == {"in-distribution", "robustness", "ood-detection", "trust"}
     assert files(cell) == before
     anew = sgpa("evaluate", cell, "--json", "--again")
     assert json.loads(anew.out) == records

@@ -5,12 +5,12 @@ import platform
 import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from sgpa import __version__
 from sgpa.core.files import read_json, write_json
 
 FILE = "made.json"  # the provenance of a folder's contents
@@ -20,7 +20,7 @@ def provenance() -> dict[str, Any]:
     """Versions, hardware, commit and date."""
     return {
         "versions": {
-            "sgpa": _version(),
+            "sgpa": __version__,
             "python": platform.python_version(),
             "torch": torch.__version__,
         },
@@ -52,13 +52,6 @@ def _agreed(values: Sequence[Any]) -> Any:
     """The common value, or a list of the different ones."""
     different = [value for i, value in enumerate(values) if value not in values[:i]]
     return different[0] if len(different) == 1 else different
-
-
-def _version() -> str:
-    try:
-        return version("sgpa")
-    except PackageNotFoundError:  # used from a source tree that was never installed
-        return "source"
 
 
 def _cpu() -> str:
