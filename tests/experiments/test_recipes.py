@@ -142,6 +142,7 @@ def test_sgpa_starts_from_the_mle_training_if_the_settings_are_equal():
 def test_stage2_for_all_gives_point_methods_a_second_stage(tmp_path):
     small = [*QUICK, *ROWS, "task.train=50", "model.depth=1", "model.width=8", "model.heads=2"]
     small += ["model.dropout=0.1", "sgpa.attention.num_global=2"]
+    small += ["optim.select_every=1", "stage1.select_every=1"]  # stage 1 is then MLE's own training
     run_folder = RunFolder.of("digits", tmp_path, [*small, "stage2_for_all=true", "stage2_dropout=0.05"])
     rows = {name: plan(run_folder.recipe, name) for name in ("mle", "ts", "kflla", "de", "mcd", "sgpa")}
     names = {name: [training.name for training in row.stages] for name, row in rows.items()}

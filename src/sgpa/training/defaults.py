@@ -20,7 +20,7 @@ from sgpa.models import (
     SgpaConfig,
 )
 from sgpa.models.config.embedding import EmbeddingConfig
-from sgpa.training.optim import OptimConfig
+from sgpa.training.optim import MOST, OptimConfig
 
 STAGE1_SHARE = 0.2  # of the steps train a point model; the sparse GP starts from its weights
 VALIDATION_SHARE = 0.15  # of the rows are held out to select the epoch and the method
@@ -106,8 +106,8 @@ def defaults_for(
         "fit",
         [
             ("steps", steps, not both, "none, where epochs is given"),
-            ("steps", steps, steps is None or steps >= 2, "2 or more"),
-            ("epochs", epochs, epochs is None or epochs >= 1, "1 or more"),
+            ("steps", steps, steps is None or 2 <= steps <= 1000 * MOST, f"2 to {1000 * MOST}"),
+            ("epochs", epochs, epochs is None or 1 <= epochs <= MOST, f"1 to {MOST}"),
             ("stage1_share", stage1_share, 0 < stage1_share < 1, "between 0 and 1"),
         ],
     )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sgpa.core.errors import InputError
 from sgpa.core.inputs import Inputs
+from sgpa.core.noise import check_seed
 from sgpa.data import Dataset, Splits
 from sgpa.data.corruptions.on_disk import CorruptedFiles
 from sgpa.evaluation.results import OodSet
@@ -90,6 +91,7 @@ def split_rows(data: Dataset, seed: int) -> tuple[Splits, Tensor]:
 
 def split_test(rows: int, seed: int) -> tuple[Tensor, Tensor]:
     """Indices of rows to learn from and of rows to test on."""
+    check_seed(seed)
     held_out = round(TEST_SHARE * rows)
     if rows - held_out < 2 or held_out < 1:
         raise InputError(f"{rows} rows are too few to train and test on; at least 10 are needed")
