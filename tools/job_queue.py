@@ -15,8 +15,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -111,31 +111,47 @@ def _signal_group(process: "subprocess.Popen[bytes]", number: signal.Signals) ->
         os.killpg(process.pid, number)
 
 
-def run(jobs: Path, folder: Path, at_once: int, grace: float = GRACE_SECONDS) -> dict[str, int]:
-    """Run the jobs until none is running and none can start. Returns the exit status of every ended job."""
+def run(
+    jobs: Path, folder: Path, at_once: int, grace: float = GRACE_SECONDS, stop: Callable[[], bool] = bool
+) -> dict[str, int]:
+    """Run the jobs until none is running and none can start, or until `stop` or the file `stop` says so.
+
+    Returns the exit status of every ended job.
+    """
     queue = Queue(folder, at_once)
     for old in (folder / "logs").glob("*.rc"):  # of an earlier queue
         old.unlink()
     try:
-        while queue.update(parse_jobs(jobs.read_text(encoding="utf-8"))) and not (folder / "stop").exists():
+        while queue.update(parse_jobs(jobs.read_text(encoding="utf-8"))):
+            if stop() or (folder / "stop").exists():
+                break
             time.sleep(POLL_SECONDS)
     finally:
         queue.stop(grace)
     return queue.ended
 
 
-@contextmanager
-def exit_on_sigterm() -> Iterator[None]:
-    """Raise SystemExit on SIGTERM inside the block, so that `run` stops its jobs."""
+class SigtermFlag:
+    """True once SIGTERM has arrived inside the block.
 
-    def handler(_: int, __: FrameType | None) -> None:
-        raise SystemExit(128 + signal.SIGTERM)
+    A flag, not an exception: an exception between the start of a job and the note of it would lose the job.
+    """
 
-    previous = signal.signal(signal.SIGTERM, handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+    def __init__(self) -> None:
+        self.raised = False
+
+    def __bool__(self) -> bool:
+        return self.raised
+
+    def _handle(self, _: int, __: FrameType | None) -> None:
+        self.raised = True
+
+    def __enter__(self) -> "SigtermFlag":
+        self._previous = signal.signal(signal.SIGTERM, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, self._previous)
 
 
 def main() -> None:
@@ -145,10 +161,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--at-once", type=int, default=6, help="jobs that may run at the same time")
     args = parser.parse_args()
-    with exit_on_sigterm():
-        statuses = run(args.jobs, args.folder, args.at_once)
+    with SigtermFlag() as terminated:
+        statuses = run(args.jobs, args.folder, args.at_once, stop=lambda: bool(terminated))
     for name, status in statuses.items():
         print(f"{name}: {'ok' if status == 0 else f'exit status {status}'}")
+    if terminated:
+        raise SystemExit(128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -221,7 +221,7 @@ def test_which_models_are_compiled(monkeypatch):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on the CPU")
 def test_torch_compile_takes_the_step():
     config, optim = (
-        replace(CONFIG, depth=1, width=2, heads=1, dropout=0.0),
+        replace(CONFIG, depth=1, dropout=0.0),
         replace(OPTIM, weight_decay=DECAY),
     )
     expected, state = (run_state(Mle(), config, optim) for _ in range(2))
