@@ -53,6 +53,13 @@ def test_a_model_that_is_always_wrong_is_never_trusted():
     assert rule.reasons(prediction.score, None) == ["unsure"] * 100
 
 
+def test_a_few_confident_and_right_rows_do_not_make_confident_answers_unsure():
+    p = torch.tensor([[0.999, 0.001], [0.9999, 0.0001], [0.9995, 0.0005]])
+    rule = choose(Classification(p, torch.zeros(3)), torch.zeros(3).long())
+    new = torch.tensor([[0.99, 0.01], [0.6, 0.4]])
+    assert rule.reasons(Classification(new, torch.zeros(2)).score, None) == ["", "unsure"]
+
+
 def test_each_reason_is_named():
     rule = TrustRule(max_uncertainty=0.5, max_novelty=0.9)
     entropy, novelty = torch.tensor([0.1, 0.6, 0.1, 0.6]), torch.tensor([0.1, 0.1, 0.95, 0.95])

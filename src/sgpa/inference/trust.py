@@ -106,6 +106,11 @@ def choose(
         return TrustRule(float(np.quantile(score, VARIANCE_QUANTILE)), limit, rows=len(score))
     wrong = (prediction.label.cpu() != targets.cpu()).numpy()
     uncertainty, bound = _highest_limit(score[familiar], wrong[familiar], max_error)
+    if (
+        familiar.any() and uncertainty == score[familiar].max()
+    ):  # all rows may be trusted, however few they are
+        guess = np.array([max_error, 1 - max_error])  # an answer that is as sure as it has to be
+        uncertainty = max(uncertainty, float(-(guess * np.log(guess)).sum()))
     return TrustRule(uncertainty, limit, max_error, bound, len(score))
 
 
