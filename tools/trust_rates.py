@@ -22,6 +22,7 @@ from sgpa.data.images.cifar import cifar, load_images
 from sgpa.evaluation.metrics import auroc
 from sgpa.experiments.runner import open_cell, open_trained
 from sgpa.inference.answers import Trained
+from sgpa.inference.trust import make_judge
 
 MODELS = Path("models")
 CELL = Path("cells") / "kernel-sgpa-0"
@@ -60,9 +61,8 @@ def judge(trained: Trained, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     prediction = trained.predictor.predict(inputs)
     assert isinstance(prediction, Classification)
     assert trained.novelty is not None
-    novelty = trained.novelty(inputs)
-    reasons = trained.rule.reasons(prediction.score, novelty)
-    return torch.tensor([not reason for reason in reasons]), prediction.label.cpu(), novelty
+    trusted, novelty = make_judge(trained.rule, trained.novelty)(inputs, prediction)
+    return torch.from_numpy(trusted), prediction.label.cpu(), torch.from_numpy(novelty)
 
 
 def rates(trained: Trained, test: Dataset, strangers: dict[str, Tensor]) -> dict[str, Any]:

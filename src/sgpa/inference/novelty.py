@@ -15,11 +15,13 @@ percentile of the sum among held-out rows: 0.99 means that 99 % of held-out rows
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from sgpa.core.errors import InputError
+from sgpa.core.files import read_tensors
 from sgpa.core.inputs import Inputs
 from sgpa.data import Dataset
 from sgpa.models import Transformer
@@ -141,6 +143,13 @@ class NoveltyOf:
     def __call__(self, inputs: Inputs) -> Tensor:
         """Novelty of every row in [0, 1], [N]."""
         return self.novelty(pooled_features(self.model, inputs))
+
+    @staticmethod
+    def read(model: Transformer, file: Path | None) -> "NoveltyOf | None":
+        """Statistics that were saved (`Novelty.tensors`); None where there is no such file."""
+        if file is None or not file.exists():
+            return None
+        return NoveltyOf(model, Novelty.from_tensors(read_tensors(file)[0]))
 
     @staticmethod
     def fit(model: Transformer, train: Dataset, held_out: Dataset) -> "NoveltyOf | None":

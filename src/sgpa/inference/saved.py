@@ -17,7 +17,7 @@ from sgpa.core.files import copy_all, read_json, read_tensors, write_json
 from sgpa.core.names import METHOD_NAMES
 from sgpa.inference import readers
 from sgpa.inference.answers import Trained
-from sgpa.inference.novelty import Novelty, NoveltyOf
+from sgpa.inference.novelty import NoveltyOf
 from sgpa.inference.trust import TrustRule
 from sgpa.methods import NOTHING, Method
 from sgpa.methods.kinds import KINDS
@@ -62,9 +62,8 @@ class SavedPredictor:
             models.append(model)
         combined = NOTHING if self.combined is None else read_tensors(self.combined)[0]
         predictor = self.method.combine(predictors, combined)
-        novelty = None if self.novelty is None else Novelty.from_tensors(read_tensors(self.novelty)[0])
-        measured = None if novelty is None else NoveltyOf(models[0], novelty)
-        return Trained(predictor, readers.load(self.reader), self.rule, self.classes, measured)
+        novelty = NoveltyOf.read(models[0], self.novelty)
+        return Trained(predictor, readers.load(self.reader), self.rule, self.classes, novelty)
 
     def export(self, folder: Path) -> Path:
         """Copy what predictions need into a new folder, which describes itself; returns the folder."""

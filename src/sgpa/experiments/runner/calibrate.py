@@ -13,7 +13,7 @@ from sgpa.evaluation.results import Subject
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.tasks import Task
 from sgpa.inference import readers
-from sgpa.inference.novelty import Novelty, NoveltyOf
+from sgpa.inference.novelty import NoveltyOf
 from sgpa.inference.saved import COMBINED, FILE, NOVELTY, describe
 from sgpa.inference.trust import TrustRule, choose
 from sgpa.methods import Calibration, Tensors
@@ -88,16 +88,11 @@ def calibrate(
         }
         write_json(cell / FILE, metadata)
     rule = TrustRule.from_json(metadata)
-    novelty = _read_novelty(cell / NOVELTY, first)
+    assert first is not None
+    novelty = NoveltyOf.read(first, cell / NOVELTY)
     return CalibratedMethod(
         run_folder, plan, seed, task, predictor, rule, novelty, tuple(predictors), combined
     )
-
-
-def _read_novelty(file: Path, model: Transformer | None) -> NoveltyOf | None:
-    if model is None or not file.exists():
-        return None
-    return NoveltyOf(model, Novelty.from_tensors(read_tensors(file)[0]))
 
 
 def _trust(file: Path, predictor: Predictor, model: Transformer, task: Task) -> TrustRule:
