@@ -1,0 +1,66 @@
+"""An adapter folder: everything that was fitted, beside the model that it belongs to."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sgpa.core.errors import CheckpointError
+from sgpa.core.files import read_json, read_tensors, write_json, write_tensors
+from sgpa.posthoc.head_gps import HeadGps
+from sgpa.posthoc.novelty import TransformerNovelty
+from sgpa.posthoc.scales import Scales
+
+CONFIG, WEIGHTS = "adapter.json", "adapter.safetensors"
+FORMAT = 1
+NAMED = ("share", "head", "classes", "shift", "model", "model_type")
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """GPs, scales and novelty of a model, with the names of the modules that they are attached to."""
+
+    gps: tuple[HeadGps, ...]
+    scales: Scales
+    novelty: TransformerNovelty
+    share: float  # length-scales in units of the median distance of queries
+    modules: tuple[str, ...]
+    head: str
+    classes: bool  # whether outputs are logits of classes
+    shift: bool  # whether the output of a token answers for the next one
+    model: str  # fingerprint of the model's weights
+    model_type: str
+
+    def save(self, folder: Path) -> Path:
+        """Write tensors, then the config: a folder with a config is complete."""
+        tensors: dict[str, Tensor] = {"scales.data": self.scales.data, "scales.layers": self.scales.layers}
+        tensors |= self.novelty.tensors()
+        for i, gp in enumerate(self.gps):
+            tensors |= gp.tensors(f"gp.{i}")
+        write_tensors(folder / WEIGHTS, tensors)
+        config: dict[str, Any] = {"format": FORMAT, "layers": len(self.gps)}
+        config |= {name: getattr(self, name) for name in ("modules", *NAMED)}
+        write_json(folder / CONFIG, config)
+        return folder
+
+    @staticmethod
+    def load(folder: Path) -> "Adapter":
+        """What `save` wrote."""
+        config = read_json(folder / CONFIG)
+        if not isinstance(config, dict) or config.get("format") != FORMAT:
+            raise CheckpointError(f"{folder / CONFIG}: not an adapter of format {FORMAT}")
+        tensors, _ = read_tensors(folder / WEIGHTS)
+        try:
+            gps = tuple(HeadGps.from_tensors(tensors, f"gp.{i}") for i in range(config["layers"]))
+            scales = Scales(tensors["scales.data"], tensors["scales.layers"])
+            novelty = TransformerNovelty.from_tensors(tensors)
+            named = {name: config[name] for name in NAMED}
+        except (KeyError, ValueError) as error:
+            raise CheckpointError(f"{folder}: {error} is missing; the adapter was damaged") from None
+        return Adapter(gps=gps, scales=scales, novelty=novelty, modules=tuple(config["modules"]), **named)
+
+    def on(self, device: torch.device) -> tuple[HeadGps, ...]:
+        """The GPs on a device."""
+        return tuple(gp.to(device) for gp in self.gps)

@@ -1,0 +1,201 @@
+"""A trained model with a GP on its attention: fit, calibrate, predict, save."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sgpa.core.errors import InputError, check_fields
+from sgpa.core.noise import check_seed
+from sgpa.posthoc.adapter import Adapter
+from sgpa.posthoc.answers import Answer, make_answer
+from sgpa.posthoc.calibration import calibrate
+from sgpa.posthoc.calls import Call, read_batch
+from sgpa.posthoc.fingerprint import weights_fingerprint, weights_version
+from sgpa.posthoc.module import PredictionModule
+from sgpa.posthoc.passes import Pass, observe
+from sgpa.posthoc.rows import read_rows
+from sgpa.posthoc.sites import Site
+from sgpa.posthoc.statistics import Fitted, device_of, fit_statistics
+
+
+class AttachedGp:
+    """A trained model with a sparse GP on every attention head; made by `attach`.
+
+    The model itself is not touched: hooks are there only while `fit`, `calibrate` or `predict` run, so that
+    `model(x)` is what it was.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        sites: tuple[Site, ...],
+        head: nn.Module | None,
+        *,
+        points: int,
+        share: float,
+        adapter: Adapter | None = None,
+    ) -> None:
+        self._model: nn.Module | None = model
+        self._sites, self._head, self._points, self._share = sites, head, points, share
+        self._fitted: Fitted | None = None
+        self._adapter = adapter
+        self._weights = None if adapter is None else adapter.model  # fingerprint of what was fitted
+        self._version = weights_version(model)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Names of the attention modules that have a GP."""
+        return tuple(site.name for site in self._sites)
+
+    def fit(self, loader: Iterable[Any], *, max_batches: int | None = None) -> "AttachedGp":
+        """Find inducing queries for every head in one pass over training data; no labels are needed.
+
+        Args:
+            loader: batches: a tensor, a mapping of the model's arguments (such as a tokenizer returns), or a
+                pair (inputs, targets). Where only a part is read, they must come in random order.
+            max_batches: batches to read; all where it is left out.
+
+        Returns:
+            Itself.
+
+        Example:
+            >>> sgpa.attach(model).fit(train_loader, max_batches=50)  # doctest: +SKIP
+        """
+        model = self._attached("fit")
+        check_fields(
+            "fit", [("max_batches", max_batches, max_batches is None or max_batches >= 1, "1 or more")]
+        )
+        options: dict[str, Any] = {"points": self._points, "share": self._share, "max_batches": max_batches}
+        self._fitted = fit_statistics(model, self._sites, loader, head=self._head, **options)
+        self._adapter = None
+        self._weights, self._version = weights_fingerprint(model), weights_version(model)
+        return self
+
+    def calibrate(self, loader: Iterable[Any], *, max_batches: int | None = None) -> "AttachedGp":
+        """Fit how far the GPs' variance shrinks the confidence, and what is novel, on held-out labelled rows.
+
+        Args:
+            loader: batches with labels, of rows that the model was not trained on.
+            max_batches: batches to read; all where it is left out.
+
+        Returns:
+            Itself.
+
+        Example:
+            >>> sgpa.attach(model).fit(train_loader).calibrate(validation_loader)  # doctest: +SKIP
+        """
+        model = self._attached("calibrate")
+        if self._fitted is None:
+            raise InputError("calibrate: call fit(train_loader) first")
+        self._check_unchanged(model)
+        self._adapter = calibrate(model, self._sites, self._fitted, loader, max_batches)
+        self._head = self._fitted.head
+        return self
+
+    @torch.no_grad()
+    def predict(self, batch: Any, *, samples: int = 0, seed: int = 0) -> Answer:
+        """Answers with uncertainty for one batch.
+
+        Args:
+            batch: as for `fit`; labels are ignored.
+            samples: 0 for one deterministic pass, which never changes the most probable class; S for S passes
+                with noise drawn from the GPs.
+            seed: of the noise.
+
+        Returns:
+            `ClassAnswer`, or `ValueAnswer` for a model with one output: one row per input, or per token where
+            the model answers for every token.
+
+        Example:
+            >>> answer = gp.predict(tokenizer(texts, return_tensors="pt", padding=True))  # doctest: +SKIP
+            >>> answer.probabilities, answer.novelty  # doctest: +SKIP
+        """
+        model, adapter = self._attached("predict"), self._ready("predict")
+        check_fields(
+            "predict", [("samples", samples, isinstance(samples, int) and samples >= 0, "0 or more")]
+        )
+        check_seed(seed)
+        call = read_batch(batch, device_of(model))
+        seen = self._observe(model, call)
+        rows = read_rows(seen, adapter.on(seen.logits.device))
+        if samples == 0:
+            return make_answer(adapter, rows)
+        if call.options.get("past_key_values") is not None:
+            raise InputError(
+                f"predict: samples={samples} with a key-value cache; allowed: samples=0, or no cache"
+            )
+        draws = self._draw(model, call, samples, seed)  # [S, ..., C]
+        return make_answer(adapter, rows, draws)
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write an adapter folder, which `attach(model, folder)` reads; the model is not part of it."""
+        return self._ready("save_pretrained").save(Path(folder))
+
+    def as_module(self) -> PredictionModule:
+        """The deterministic prediction as a module with the model's own arguments, for `torch.export`.
+
+        Returns:
+            A module that returns probabilities and novelty, or mean, variance and novelty.
+
+        Example:
+            >>> program = torch.export.export(gp.as_module(), (), dict(batch))  # doctest: +SKIP
+        """
+        self._ready("as_module")
+        return PredictionModule(self, self._attached("as_module")).eval()
+
+    def detach(self) -> nn.Module:
+        """Forget the model and return it, as it was before `attach`."""
+        model = self._attached("detach")
+        self._model, self._fitted, self._adapter = None, None, None
+        return model
+
+    def _observe(self, model: nn.Module, call: Call, **options: Any) -> Pass:
+        assert self._head is not None
+        return observe(model, self._sites, self._head, call, **options)
+
+    def _draw(self, model: nn.Module, call: Call, samples: int, seed: int) -> Tensor:
+        """Outputs of passes with noise, [S, ..., C]."""
+        adapter = self._ready("predict")
+        device = device_of(model)
+        gps, generator = adapter.on(device), torch.Generator(device).manual_seed(seed)
+        sigma = adapter.scales.drawn.to(device, torch.float32).sqrt()  # [L]
+
+        def noise(i: int, q: Tensor) -> Tensor:
+            eps = torch.randn((*q.shape[:3], gps[i].spread.shape[-1]), generator=generator, device=device)
+            deviation = gps[i].variance(q).clamp_min(1e-12).sqrt().unsqueeze(-1)  # [B, T, H, 1]
+            return sigma[i] * gps[i].spread * deviation * eps
+
+        return torch.stack([self._observe(model, call, noise=noise).logits for _ in range(samples)])
+
+    def _attached(self, action: str) -> nn.Module:
+        if self._model is None:
+            raise InputError(f"{action}: the model was detached; call sgpa.attach(model) again")
+        return self._model
+
+    def _ready(self, action: str) -> Adapter:
+        model = self._attached(action)
+        if self._adapter is None:
+            todo = (
+                "fit(train_loader) and calibrate(validation_loader)"
+                if self._fitted is None
+                else "calibrate(validation_loader)"
+            )
+            raise InputError(f"{action}: call {todo} first")
+        self._check_unchanged(model)
+        return self._adapter
+
+    def _check_unchanged(self, model: nn.Module) -> None:
+        """Raise if the weights are not those that the GPs were fitted to."""
+        if torch.compiler.is_compiling():
+            return
+        version = weights_version(model)
+        if version == self._version:
+            return
+        if weights_fingerprint(model) != self._weights:
+            raise InputError(
+                f"{type(model).__name__}: its weights changed after fit; fit and calibrate again"
+            )
+        self._version = version  # moved to another device and the like

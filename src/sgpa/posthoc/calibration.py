@@ -1,0 +1,102 @@
+"""One pass over held-out rows: scales of the variance, and the standard that novelty is measured against."""
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sgpa.core.errors import InputError
+from sgpa.posthoc.adapter import Adapter
+from sgpa.posthoc.calls import Call, read_batch
+from sgpa.posthoc.fingerprint import weights_fingerprint
+from sgpa.posthoc.novelty import TransformerNovelty
+from sgpa.posthoc.passes import Pass, observe
+from sgpa.posthoc.reservoir import Reservoir
+from sgpa.posthoc.rows import as_evidence, read_rows, real_rows
+from sgpa.posthoc.scales import fit_classes, fit_values
+from sgpa.posthoc.sites import Site
+from sgpa.posthoc.statistics import Fitted, device_of
+
+MAX_NUMBERS = 5e7  # logits that are kept at most
+MAX_ROWS = 20_000
+MAX_CLASSES = 1000  # with more, novelty does without classes
+IGNORED = -100  # target of tokens that do not count
+
+
+@torch.no_grad()
+def calibrate(
+    model: nn.Module, sites: tuple[Site, ...], fitted: Fitted, loader: Iterable[Any], max_batches: int | None
+) -> Adapter:
+    """Everything that a prediction needs.
+
+    Args:
+        model: the model.
+        sites: its attention modules.
+        fitted: what `fit_statistics` returned.
+        loader: batches with labels.
+        max_batches: batches to read; all where it is None.
+    """
+    device, shift = device_of(model), answers_for_next(model)
+    gps = tuple(gp.to(device) for gp in fitted.gps)
+    rows: Reservoir | None = None
+    for batch in islice(loader, max_batches):
+        call = read_batch(batch, device)
+        seen = observe(model, sites, fitted.head, call)
+        if rows is None:
+            rows = Reservoir(int(min(MAX_ROWS, MAX_NUMBERS / seen.logits.shape[-1])))
+        targets = aligned_targets(call, seen, shift)
+        real = real_rows(seen)
+        keep = targets != IGNORED if real is None else (targets != IGNORED) & real
+        rows.add([*read_rows(seen, gps).flat(keep), targets[keep]])
+    if rows is None or not len(rows):
+        raise InputError("calibrate: the loader yields no labelled row")
+    logits, carried, shares, states, head, targets = rows.columns()
+    classes = logits.shape[1] > 1
+    if classes and targets.is_floating_point():
+        raise InputError(
+            f"calibrate: targets are {targets.dtype} for {logits.shape[1]} outputs (allowed: whole numbers)"
+        )
+    with torch.enable_grad():
+        fit = fit_classes(logits, carried, targets) if classes else fit_values(logits[:, 0], carried, targets)
+    labels = fitted.labels if classes and logits.shape[1] <= MAX_CLASSES else None
+    held_out = as_evidence(shares, states, head, logits)
+    novelty = TransformerNovelty.fit(fitted.states, fitted.features, labels, held_out=held_out)
+    head_name = next(name for name, module in model.named_modules() if module is fitted.head)
+    names = tuple(site.name for site in sites)
+    return Adapter(
+        gps=fitted.gps,
+        scales=fit,
+        novelty=novelty,
+        share=fitted.share,
+        modules=names,
+        head=head_name,
+        classes=classes,
+        shift=shift,
+        model=weights_fingerprint(model),
+        model_type=type(model).__name__,
+    )
+
+
+def answers_for_next(model: nn.Module) -> bool:
+    """Whether the output of a token answers for the next one, as in Hugging Face's causal language models."""
+    return any(word in type(model).__name__ for word in ("CausalLM", "LMHead"))
+
+
+def aligned_targets(call: Call, seen: Pass, shift: bool) -> Tensor:
+    """The target of every answer, [B] or [B, T]; the label of the next token where outputs answer for it."""
+    if call.targets is None:
+        raise InputError(
+            "calibrate: the batch has no labels; yield (inputs, labels), or a mapping with 'labels'"
+        )
+    targets, expected = call.targets, seen.logits.shape[:-1]
+    if targets.ndim == len(expected) + 1 and targets.shape[-1] == 1:
+        targets = targets.squeeze(-1)
+    if targets.shape != expected:
+        raise InputError(
+            f"calibrate: labels of shape {list(call.targets.shape)} for outputs {list(seen.logits.shape)}"
+        )
+    if not shift or not seen.per_token:
+        return targets
+    return torch.cat([targets[:, 1:], torch.full_like(targets[:, :1], IGNORED)], 1)

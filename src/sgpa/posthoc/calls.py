@@ -1,0 +1,90 @@
+"""What a data loader yields, as a call of the model; and what the model returns, as logits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sgpa.core.errors import InputError
+from sgpa.core.inputs import Batch, Graphs, Words
+from sgpa.core.precision import recording
+
+TARGETS = ("labels", "label", "targets", "target")  # keys of a mapping that the model must not see
+KINDS = "a tensor, a mapping of the model's arguments, or a pair (inputs, targets)"
+
+
+@dataclass(frozen=True)
+class Call:
+    """Arguments of one forward pass."""
+
+    args: tuple[Any, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    targets: Tensor | None = None  # [B], or [B, T] for outputs of tokens
+    padding: Tensor | None = None  # True at padding                                   [B, T] bool
+
+    def __call__(self, model: nn.Module) -> Any:
+        """Run the model."""
+        return model(*self.args, **self.options)
+
+
+def read_batch(batch: Any, device: torch.device) -> Call:
+    """A batch as a call, on the model's device.
+
+    Args:
+        batch: a tensor, a mapping (such as a tokenizer returns) with or without labels, or a pair of any of
+            these, or of a tuple of positional arguments, and targets; or one of these in a list.
+        device: where the model is.
+
+    Example:
+        >>> batch = {"input_ids": torch.ones(2, 3).long(), "labels": torch.zeros(2)}
+        >>> call = read_batch(batch, torch.device("cpu"))
+        >>> list(call.options), call.targets.shape
+        (['input_ids'], torch.Size([2]))
+    """
+    if isinstance(batch, Batch):
+        batch = (batch.inputs, batch.targets)
+    targets = None
+    if isinstance(batch, tuple | list) and len(batch) in (1, 2):
+        batch, targets = (batch[0], None) if len(batch) == 1 else batch
+    elif isinstance(batch, tuple | list):
+        raise InputError(f"a batch must be {KINDS}; got a {type(batch).__name__} of {len(batch)}")
+    if isinstance(batch, str | bytes | list):
+        raise InputError(f"a batch must be {KINDS}; got a {type(batch).__name__}; tokenise texts first")
+    if not isinstance(batch, Mapping):
+        args = batch if isinstance(batch, tuple) else (batch,)
+        return Call(tuple(_move(x, device) for x in args), {}, _targets(targets, device))
+    options = {str(key): _move(value, device) for key, value in batch.items() if key not in TARGETS}
+    inside = next((batch[key] for key in TARGETS if key in batch), None)
+    mask = options.get("attention_mask")
+    padding = mask == 0 if isinstance(mask, Tensor) and mask.ndim == 2 else None
+    return Call((), options, _targets(inside if targets is None else targets, device), padding)
+
+
+def logits_of(output: Any, model: nn.Module) -> Tensor:
+    """The logits or values that a model returned, [B, C] or [B, T, C]; half precision becomes float32."""
+    name = type(model).__name__
+    for attribute in ("logits", "f"):  # Hugging Face; this library
+        if isinstance(getattr(output, attribute, None), Tensor):
+            output = getattr(output, attribute)
+    if isinstance(output, Mapping):
+        output = output.get("logits")
+    if isinstance(output, tuple | list) and output:
+        output = output[0]
+    if not isinstance(output, Tensor) or not output.is_floating_point():
+        raise InputError(f"{name} returns no logits; attach to a classifier or a regressor")
+    logits = output.unsqueeze(-1) if output.ndim == 1 else output
+    if logits.ndim not in (2, 3):
+        raise InputError(f"{name} returns {list(output.shape)}; logits must be [B, C] or [B, T, C]")
+    if not recording(logits) and not logits.isfinite().all():
+        raise InputError(f"{name}: its outputs are not finite for this batch")
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+def _move(value: Any, device: torch.device) -> Any:
+    return value.to(device) if isinstance(value, Tensor | Graphs | Words) else value
+
+
+def _targets(targets: Any, device: torch.device) -> Tensor | None:
+    return None if targets is None else torch.as_tensor(targets).to(device)

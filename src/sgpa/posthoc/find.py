@@ -1,0 +1,101 @@
+"""Finds the attention modules of a model."""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from sgpa.attention.base import Attention
+from sgpa.core.errors import InputError, nearest
+from sgpa.posthoc.sites import OwnSite, ProjectedSite, Site, TorchSite
+
+# names of the projections of queries, keys and values: BERT, RoBERTa; DistilBERT; Llama, Qwen, ViT; T5
+SEPARATE = (
+    ("query", "key", "value"),
+    ("q_lin", "k_lin", "v_lin"),
+    ("q_proj", "k_proj", "v_proj"),
+    ("q", "k", "v"),
+)
+PACKED = ("qkv", "c_attn")  # timm; GPT-2
+OUTPUTS = ("o_proj", "out_proj", "out_lin", "proj", "c_proj", "o")
+HEADS = ("num_heads", "num_attention_heads", "n_heads")
+WIDTHS = ("head_dim", "attention_head_size", "key_value_proj_dim")
+
+SUPPORTED = (
+    "attention modules with projections q_proj/k_proj/v_proj, query/key/value, q_lin/k_lin/v_lin, qkv or "
+    "c_attn (Hugging Face, timm), nn.MultiheadAttention, and this library's DotProductAttention and "
+    "KernelAttention"
+)
+
+
+def find_attention(model: nn.Module, modules: Sequence[str] | None = None) -> tuple[Site, ...]:
+    """The attention modules of a model, in the order of registration.
+
+    Args:
+        model: any module.
+        modules: names of the attention modules, as in `model.named_modules()`; all that are recognised
+            where it is left out.
+
+    Raises:
+        InputError: there is none, or a named module is not one.
+    """
+    known = dict(model.named_modules())
+    if modules is not None:
+        for name in modules:
+            if name not in known:
+                raise InputError(f"attach: modules={name!r} is not in the model{nearest(name, known)}")
+        sites = {name: recognise(name, known[name]) for name in modules}
+        wrong = [name for name, site in sites.items() if site is None]
+        if wrong:
+            kind = type(known[wrong[0]]).__name__
+            raise InputError(f"attach: modules={wrong[0]!r} is a {kind}; supported are {SUPPORTED}")
+        return tuple(site for site in sites.values() if site is not None)
+    found = tuple(site for name, module in known.items() if (site := recognise(name, module)) is not None)
+    if not found:
+        raise InputError(
+            f"attach: no attention found in {type(model).__name__}; supported are {SUPPORTED}; name "
+            "others by attach(model, modules=[...])"
+        )
+    return found
+
+
+def recognise(name: str, module: nn.Module) -> Site | None:
+    """The site of a module, or None where it is no attention."""
+    if isinstance(module, nn.MultiheadAttention):
+        return TorchSite(name, module, module.num_heads)
+    if isinstance(module, Attention):
+        if module.stochastic:
+            raise InputError(
+                f"attach: {name} is {type(module).__name__}, which has a posterior of its own; use the "
+                "model's predict instead"
+            )
+        return OwnSite(name, module, module.num_heads)
+    children = dict(module.named_children())
+    for names in SEPARATE:
+        if children.keys() >= set(names) and (width := _width(children[names[0]])):
+            return _projected(name, module, children, names[0], width, 1)
+    for packed in PACKED:
+        if packed in children and (width := _width(children[packed])):
+            return _projected(name, module, children, packed, width, 3)
+    return None
+
+
+def _projected(
+    name: str, module: nn.Module, children: dict[str, nn.Module], query: str, width: int, parts: int
+) -> Site | None:
+    heads = _number(module, HEADS)
+    if (head_width := _number(module, WIDTHS)) is not None:
+        heads = width // parts // head_width  # also where keys and values are grouped
+    if not heads or width % (parts * heads):
+        return None
+    output = next((children[key] for key in OUTPUTS if key in children), None)
+    return ProjectedSite(name, module, heads, children[query], output, parts)
+
+
+def _number(module: nn.Module, names: Sequence[str]) -> int | None:
+    values = (getattr(module, name, None) for name in names)
+    return next((value for value in values if isinstance(value, int)), None)
+
+
+def _width(projection: nn.Module) -> int | None:
+    """Outputs of a linear map; GPT-2's Conv1D calls them `nf`."""
+    return _number(projection, ("out_features", "nf"))

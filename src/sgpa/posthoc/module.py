@@ -1,0 +1,29 @@
+"""The deterministic prediction as a plain module, for `torch.export`."""
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from sgpa.posthoc.answers import ClassAnswer
+
+if TYPE_CHECKING:
+    from sgpa.posthoc.attached import AttachedGp
+
+
+class PredictionModule(nn.Module):
+    """Takes the model's own arguments, returns tensors; made by `AttachedGp.as_module`.
+
+    That the weights are those that the GPs were fitted to is checked when it is made, not in traced passes.
+    """
+
+    def __init__(self, gp: "AttachedGp", model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self._gp = gp
+
+    def forward(self, *args: Any, **options: Any) -> tuple[Tensor, ...]:
+        """Probabilities [..., C] and novelty [...]; of a regressor mean, variance and novelty [...]."""
+        answer = self._gp.predict(options if options else (args, None))
+        if isinstance(answer, ClassAnswer):
+            return answer.probabilities, answer.novelty
+        return answer.mean, answer.variance, answer.novelty

@@ -1,0 +1,160 @@
+"""One pass of a model in evaluation mode, with hooks that are there only while it runs."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from sgpa.core.errors import InputError
+from sgpa.models.modes import evaluating
+from sgpa.posthoc.calls import Call, logits_of
+from sgpa.posthoc.sites import Site
+
+# number of a site and its queries [B, T, H, D] -> what is added to the outputs of its heads, [B, T, H, V]
+Noise = Callable[[int, Tensor], Tensor]
+OnHeads = Callable[[int, Tensor], None]  # number of a site and the outputs of its heads, [B, T, H, V]
+
+
+@dataclass
+class Pass:
+    """What one pass showed: tokens [B, T, ...] of every site, the head's rows, the outputs."""
+
+    states: dict[int, Tensor] = field(default_factory=dict)  # what attention reads          [B, T, E]
+    queries: dict[int, Tensor] = field(default_factory=dict)  # [B, T, H, D]
+    head: Tensor = field(
+        default_factory=lambda: torch.empty(0)
+    )  # what the last layer reads [B, E] or [B, T, E]
+    logits: Tensor = field(default_factory=lambda: torch.empty(0))  # [B, C] or [B, T, C]
+    padding: Tensor | None = None  # [B, T] bool
+
+    @property
+    def per_token(self) -> bool:
+        """Whether the model answers for every token instead of for every sequence."""
+        return self.logits.ndim == 3
+
+    def rows(self, x: Tensor) -> Tensor:
+        """One row per answer: tokens [B, T, ...] as they are, or their mean without padding [B, ...]."""
+        if self.per_token:
+            return x
+        if self.padding is None:
+            return x.mean(1)
+        real = (~self.padding).to(x.dtype).view(*self.padding.shape, *[1] * (x.ndim - 2))  # [B, T, 1...]
+        return (x * real).sum(1) / real.sum(1).clamp_min(1)
+
+
+def observe(
+    model: nn.Module,
+    sites: tuple[Site, ...],
+    head: nn.Module,
+    call: Call,
+    *,
+    noise: Noise | None = None,
+    on_heads: OnHeads | None = None,
+) -> Pass:
+    """Run the model once and read its attention.
+
+    The model runs in evaluation mode and without torch's fused inference path, which calls no hooks.
+
+    Args:
+        model: the model.
+        sites: its attention modules.
+        head: the linear layer that makes its outputs.
+        call: the batch.
+        noise: added to the outputs of heads; where it is left out, the pass is the model's own.
+        on_heads: called with the outputs of heads.
+    """
+    seen = Pass(padding=call.padding)
+    features: list[tuple[Tensor, Tensor]] = []
+
+    def keep_queries(i: int, x: Tensor, q: Tensor, padding: Tensor | None) -> None:
+        seen.states[i], seen.queries[i] = x, q
+        seen.padding = seen.padding if padding is None else padding
+
+    with ExitStack() as undo:
+        undo.enter_context(evaluating(model))
+        undo.enter_context(plain_attention())
+        for i, site in enumerate(sites):
+            undo.callback(site.read_queries(partial(keep_queries, i)).remove)
+            if on_heads is not None:
+                undo.callback(site.read_heads(partial(on_heads, i)).remove)
+            if noise is not None:
+                undo.callback(site.add_noise(partial(_make_noise, noise, i, seen)).remove)
+        keep = head.register_forward_hook(lambda _, args, result: features.append((args[0], result)))
+        undo.callback(keep.remove)
+        seen.logits = logits_of(call(model), model)
+    missing = [site.name for i, site in enumerate(sites) if i not in seen.queries]
+    if missing:
+        raise InputError(
+            f"{type(model).__name__}: the pass did not call {missing[0]}; name others by modules=[...]"
+        )
+    if not features:
+        raise InputError(f"{type(model).__name__}: the pass did not call the head; name it by head=...")
+    seen.head = answered_rows(*features[-1], seen.logits)
+    seen.padding = _last_columns(seen.padding, seen.states[0].shape[1])
+    return seen
+
+
+def _make_noise(noise: Noise, i: int, seen: Pass) -> Tensor:
+    return noise(i, seen.queries[i])
+
+
+def answered_rows(x: Tensor, result: Tensor, logits: Tensor) -> Tensor:
+    """The rows of a head's input [B, ..., E] whose outputs are the model's, [B, E] or [B, T, E].
+
+    Decoders score every token and return the scores of one.
+    """
+    if result.ndim == logits.ndim:
+        return x
+    if x.ndim == 3 and logits.ndim == 2 and result.shape[-1] == logits.shape[-1]:
+        same = (result.to(logits.dtype) == logits.unsqueeze(1)).all(-1)  # [B, T]
+        return x[torch.arange(len(x), device=x.device), same.float().argmax(1)]
+    return x.reshape(*logits.shape[:-1], x.shape[-1])
+
+
+def find_head(model: nn.Module, call: Call) -> nn.Module:
+    """The linear layer that makes the outputs of a model: the last one that was called with their width.
+
+    Raises:
+        InputError: there is none.
+    """
+    called: list[tuple[nn.Module, int]] = []
+
+    def keep(module: nn.Module, _: object, result: object) -> None:
+        if isinstance(result, Tensor) and result.ndim:
+            called.append((module, result.shape[-1]))
+
+    with ExitStack() as undo, torch.no_grad():
+        undo.enter_context(evaluating(model))
+        undo.enter_context(plain_attention())
+        for module in model.modules():
+            if isinstance(module, nn.Linear):
+                undo.callback(module.register_forward_hook(keep).remove)
+        width = logits_of(call(model), model).shape[-1]
+    fitting = [module for module, size in called if size == width]
+    if not fitting or called[-1][1] != width:
+        raise InputError(
+            f"{type(model).__name__}: no linear layer makes its {width} outputs; name the module that reads "
+            "the features by attach(model, head=...)"
+        )
+    return fitting[-1]
+
+
+@contextmanager
+def plain_attention() -> Iterator[None]:
+    """A block without torch's fused inference path for encoder layers and multi-head attention."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def _last_columns(padding: Tensor | None, tokens: int) -> Tensor | None:
+    """Padding of the tokens of this pass: with a key-value cache the mask also covers earlier ones."""
+    if padding is None or padding.shape[1] < tokens:
+        return None
+    return padding[:, padding.shape[1] - tokens :]

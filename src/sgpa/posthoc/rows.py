@@ -1,0 +1,69 @@
+"""One row of numbers per answer: what calibration and novelty are made of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sgpa.posthoc.head_gps import HeadGps
+from sgpa.posthoc.novelty import Evidence
+from sgpa.posthoc.passes import Pass
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Answers of a model with what its layers showed; leading dimensions are [B], or [B, T] for tokens."""
+
+    logits: Tensor  # [..., C]
+    carried: Tensor  # variance that each layer carries to an output, per unit of σ²      [..., L]
+    shares: Tensor  # variance that the GPs of each layer leave, mean over heads          [..., L]
+    states: Tensor  # what attention reads in layers 2 to L, averaged over tokens         [..., L - 1, E]
+    head: Tensor  # what the last layer reads                                             [..., E]
+    tokens: Tensor  # variance that the GPs leave, mean over layers and heads, in [0, 1]  [B, T]
+
+    def flat(self, keep: Tensor | None) -> list[Tensor]:
+        """Columns logits, carried, shares, states and head, [N, ...]; `keep` [...] chooses rows."""
+        lead = self.logits.ndim - 1
+        columns = [self.logits, self.carried, self.shares, self.states, self.head.float()]
+        return flat_rows(columns, lead, keep)
+
+
+def read_rows(seen: Pass, gps: Sequence[HeadGps]) -> Rows:
+    """The rows of one pass."""
+    carried, shares = [], []
+    for i, gp in enumerate(gps):
+        variance = gp.variance(seen.queries[i])  # [B, T, H]
+        carried.append(seen.rows(variance) @ gp.gain)  # [B] or [B, T]
+        shares.append(variance.mean(-1))  # [B, T]
+    return Rows(
+        seen.logits,
+        torch.stack(carried, -1),
+        torch.stack([seen.rows(share) for share in shares], -1),
+        pooled_states(seen),
+        seen.head,
+        torch.stack(shares).mean(0),
+    )
+
+
+def pooled_states(seen: Pass) -> Tensor:
+    """What attention reads in layers 2 to L, [..., L - 1, E]; of one layer nothing."""
+    states = [seen.rows(seen.states[i]).float() for i in range(1, len(seen.states))]
+    return torch.stack(states, -2) if states else seen.rows(seen.states[0]).unsqueeze(-2)[..., :0, :].float()
+
+
+def real_rows(seen: Pass) -> Tensor | None:
+    """Which answers are not padding: None for all."""
+    return None if not seen.per_token or seen.padding is None else ~seen.padding
+
+
+def flat_rows(columns: Sequence[Tensor], lead: int, keep: Tensor | None) -> list[Tensor]:
+    """Columns with `lead` leading dimensions as [N, ...]; `keep` chooses rows."""
+    flat = [x.flatten(0, lead - 1) if lead > 1 else x for x in columns]
+    return flat if keep is None else [x[keep.flatten()] for x in flat]
+
+
+def as_evidence(shares: Tensor, states: Tensor, head: Tensor, logits: Tensor) -> Evidence:
+    """Columns [N, ...] as what novelty is made of; a regressor's output has no energy."""
+    energy = logits.double().logsumexp(-1) if logits.shape[-1] > 1 else torch.zeros(len(logits))
+    return Evidence(shares.cpu(), states.cpu(), head.cpu(), energy.cpu())
