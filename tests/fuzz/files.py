@@ -1,0 +1,246 @@
+"""Saved files that were damaged or changed: models, predictors, checkpoints, results, tables, images."""
+
+import json
+import math
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from tests.fuzz.guard import Accepted
+from tests.fuzz.values import PLAIN
+from tests.support.fake_results import synthetic
+from tests.support.training_runs import Stop, stop_at, trainer
+
+import sgpa
+from sgpa.core.files import read_tensors
+from sgpa.data.images.folder import read_images
+from sgpa.data.texts.tables import read_texts
+from sgpa.experiments.runner import saved_results
+from sgpa.inference.saved import finished_cells, read_saved
+from sgpa.models import Transformer
+from sgpa.report import page
+from sgpa.report.merge import merge
+from sgpa.report.sections.warnings import warnings
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "v0.1"
+
+
+def bytes_changed(rng, data):
+    """The bytes of a file after an accident."""
+    kind = rng.randrange(7)
+    at = rng.randrange(len(data) + 1)
+    n = min(len(data) - at, 1 + int(rng.expovariate(0.05)))
+    noise = bytes(rng.randrange(256) for _ in range(max(1, n)))
+    return (
+        data[:at],
+        data[:at] + noise + data[at + n :],
+        data[:at] + noise + data[at:],
+        data[:at] + data[at + n :],
+        data[:at] + bytes(n) + data[at + n :],
+        data + data[:at],
+        b"",
+    )[kind]
+
+
+def json_changed(rng, value, depth=0):
+    """Plain data with one entry replaced, removed, added or doubled."""
+    if isinstance(value, dict) and value and rng.random() < 0.8:
+        key = rng.choice(list(value))
+        changed = dict(value)
+        how = rng.random()
+        if how < 0.12:
+            changed.pop(key)
+        elif how < 0.2:
+            changed[rng.choice(("kind", "unknown", "__class__", key + "x"))] = rng.choice(PLAIN)
+        else:
+            changed[key] = json_changed(rng, value[key], depth + 1)
+        return changed
+    if isinstance(value, list) and value and rng.random() < 0.8:
+        at = rng.randrange(len(value))
+        return [
+            *value[:at],
+            *rng.choice(([json_changed(rng, value[at])], [], [value[at]] * 2)),
+            *value[at + 1 :],
+        ]
+    return rng.choice(PLAIN)
+
+
+def deep(rng):
+    """JSON that is nested too deeply to be read."""
+    n = rng.choice((1000, 100_000))
+    return b"[" * n + b"]" * n if rng.random() < 0.5 else b'{"kind": ' * n + b"1" + b"}" * n
+
+
+def header_changed(rng, data):
+    """A safetensors file with another header over the same numbers."""
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    names = [name for name in header if name != "__metadata__"]
+    if not names:
+        return bytes_changed(rng, data)
+    name = rng.choice(names)
+    entry = header[name]
+    match rng.randrange(7):
+        case 0:
+            entry["dtype"] = rng.choice(("F64", "F16", "BF16", "I64", "I8", "BOOL", "U8", "X1", "C64"))
+        case 1:
+            entry["shape"] = rng.choice(([], [0], [2**40], [-1], [1] * 70, entry["shape"][::-1], "x"))
+        case 2:
+            entry["data_offsets"] = rng.choice(([0, 0], [0, 2**60], [5, 1], [-4, 4], [0], None))
+        case 3:
+            header["new"] = dict(entry)
+        case 4:
+            header[name + "x"] = header.pop(name)
+        case 5:
+            header["__metadata__"] = {
+                "note": rng.choice(("", "null", "[1]", "{", '{"epoch": "x"}', '{"epoch": -1}'))
+            }
+        case 6:
+            header = rng.choice(({}, {"a": 1}, {name: entry}))
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data[8 + size :]
+
+
+class Cases:
+    """Makes a case from a generator of random numbers."""
+
+    def __init__(self, folder):
+        torch.manual_seed(0)
+        self.folder, self.work = folder, folder / "work"
+        config = sgpa.ModelConfig(
+            embedding=sgpa.PatchConfig(image_size=4, channels=1, patch_size=2),
+            attention=sgpa.SgpaConfig(num_global=2),
+            **{"depth": 1, "heads": 2, "width": 8, "outputs": 3},
+        )
+        Transformer(config).save_pretrained(folder / "model")
+        self.x = torch.randn(2, 1, 4, 4)
+        shutil.copytree(FIXTURES / "recipe-run", folder / "run")
+        Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(folder / "image.png")
+        Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(folder / "image.jpg")
+        (folder / "table.csv").write_text("text,label\n" + "a good film,yes\nan odd film,no\n" * 8)
+        (folder / "results.json").write_text(json.dumps(synthetic(("mle", "sgpa"), (0, 1))))
+        (folder / "resumable").mkdir()
+        with suppress(Stop):
+            trainer(folder / "resumable", on_progress=stop_at(2)).fit()
+        sgpa_cell = next(c.folder for c in finished_cells(folder / "run") if "sgpa" in c.folder.name)
+        read_saved_or_old(sgpa_cell).export(folder / "exported")
+        self.kinds = [(self.model, 30), (self.predictor, 20), (self.run, 12), (self.results, 18)]
+        self.kinds += [(self.checkpoint, 8), (self.table, 6), (self.image, 6)]
+
+    def make(self, rng):
+        """The name of a case and its call."""
+        kind = rng.choices([k for k, _ in self.kinds], [w for _, w in self.kinds])[0]
+        return kind(rng)
+
+    def changed(self, rng, source):
+        """A copy of a folder with one file changed; returns its path and the name of the file."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        shutil.copytree(source, self.work)
+        file = rng.choice(sorted(path for path in self.work.rglob("*") if path.is_file()))
+        others = [path for path in source.rglob("*") if path.suffix == file.suffix and path.is_file()]
+        file.write_bytes(changed_bytes(rng, file, others))
+        return str(file.relative_to(self.work))
+
+    def model(self, rng):
+        name = self.changed(rng, self.folder / "model")
+        before = (self.folder / "model" / name).read_bytes()
+
+        def load():
+            model = sgpa.load(self.work)
+            check_prediction(model.predict(self.x[:, :, :, :]))
+            if name.endswith("safetensors") and (self.work / name).read_bytes() != before:
+                one, other = (read_tensors(f / name)[0] for f in (self.folder / "model", self.work))
+                if any(not torch.equal(one[key], other[key]) for key in one):
+                    raise Accepted("changed weights")
+
+        return f"model/{name}", load
+
+    def predictor(self, rng):
+        name = self.changed(rng, self.folder / "exported")
+
+        def read():
+            trained = read_saved(self.work).open()
+            answers = trained.answers(trained.reader.read([self.folder / "image.png"]))
+            if any(isinstance(v, float) and math.isnan(v) for answer in answers for v in answer.values()):
+                raise Accepted("an answer is NaN")
+
+        return f"exported/{name}", read
+
+    def run(self, rng):
+        name = self.changed(rng, self.folder / "run")
+
+        def read():
+            for cell in finished_cells(self.work)[:2]:
+                read_saved_or_old(cell.folder).open()
+            saved_results(self.work)
+
+        return f"run/{name}", read
+
+    def results(self, rng):
+        data = json.loads((self.folder / "results.json").read_text())
+        file = self.folder / "changed.json"
+        if rng.random() < 0.3:
+            file.write_bytes(bytes_changed(rng, json.dumps(data).encode()))
+        else:
+            for _ in range(rng.choice((1, 1, 3))):
+                data = json_changed(rng, data)
+            file.write_text(json.dumps(data))
+        draw = rng.random() < 0.02
+
+        def read():
+            results = saved_results(file)
+            merge([results])
+            materials = page._materials(results, None)
+            for material in materials:
+                warnings(material)
+            if draw:
+                page.write_report(results, self.folder / "report", pdf=False)
+
+        return f"results.json ({'page' if draw else 'tables'})", read
+
+    def checkpoint(self, rng):
+        name = self.changed(rng, self.folder / "resumable")
+        return f"resumable/{name}", lambda: trainer(self.work).fit()
+
+    def table(self, rng):
+        file = self.folder / "changed.csv"
+        file.write_bytes(bytes_changed(rng, (self.folder / "table.csv").read_bytes()))
+        return "table.csv", lambda: read_texts(file)
+
+    def image(self, rng):
+        suffix = rng.choice((".png", ".jpg"))
+        file = self.folder / f"changed{suffix}"
+        file.write_bytes(bytes_changed(rng, (self.folder / f"image{suffix}").read_bytes()))
+        return f"image{suffix}", lambda: read_images([file], 8)
+
+
+def changed_bytes(rng, file, others):
+    """New content for a file: damaged bytes, changed entries, another file's content."""
+    data = file.read_bytes()
+    how = rng.random()
+    if how < 0.05:
+        return rng.choice(others).read_bytes()
+    if file.suffix == ".json" and how < 0.7:
+        return json.dumps(json_changed(rng, json.loads(data))).encode()
+    if file.suffix == ".json" and how < 0.73:
+        return deep(rng)
+    if file.suffix == ".safetensors" and how < 0.5:
+        return header_changed(rng, data)
+    return bytes_changed(rng, data)
+
+
+def check_prediction(prediction):
+    """Raise unless probabilities are finite and add up to 1."""
+    p = prediction.probabilities
+    if not p.isfinite().all() or not torch.allclose(p.sum(-1), torch.ones(len(p)), atol=1e-3):
+        raise Accepted("the prediction is not finite")
+
+
+def read_saved_or_old(cell):
+    """The predictor of a cell, also of one that version 0.1 wrote."""
+    from sgpa.cli.options import saved_predictor
+
+    return saved_predictor(cell)

@@ -1,0 +1,74 @@
+"""`python -m tests.soak --minutes 30`: memory of a process that trains, predicts and serves without end.
+
+The first fifth warms up. After that the slope of the resident memory over time, by least squares, must stay
+below a limit.
+"""
+
+import argparse
+import gc
+import logging
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from tests.support.training_runs import SGPA, blobs, trainer
+
+from sgpa.inference.serve import serve
+from sgpa.models import Transformer
+
+MOST_PER_HOUR = 32.0  # MiB
+
+
+def resident() -> float:
+    """MiB that this process holds."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
+    return pages * 4096 / 2**20
+
+
+def work(number: int, folder: Path) -> None:
+    """Train, save, load, predict and serve once."""
+    model = trainer(folder / str(number % 4), seed=number).fit() if number < 4 else trainer(seed=number).fit()
+    saved = Transformer.from_pretrained(model.save_pretrained(folder / "model"))
+    x = blobs(30, number).inputs
+    for seed in range(3):
+        saved.predict(x, seed=seed)
+    saved.predict(x, samples=0)
+    serve(SGPA.build(saved.config), rows=8).predict(x)
+
+
+def slope(times: list[float], memory: list[float]) -> float:
+    """MiB per hour after the first fifth of the time."""
+    t, m = np.array(times), np.array(memory)
+    kept = t > t[0] + 0.2 * (t[-1] - t[0])
+    return float(np.polyfit(t[kept] / 3600, m[kept], 1)[0])
+
+
+def main() -> int:
+    """Run it and print the slope."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    given = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    torch.set_num_threads(1)
+    times, memory, number = [], [], 0
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        while time.monotonic() - started < 60 * given.minutes:
+            work(number, Path(folder))
+            number += 1
+            gc.collect()
+            times.append(time.monotonic() - started)
+            memory.append(resident())
+    rate = slope(times, memory)
+    sys.stdout.write(
+        f"{number} rounds in {times[-1] / 60:.1f} min: {memory[len(memory) // 5]:.0f} MiB after the first "
+        f"fifth, {memory[-1]:.0f} MiB at the end, slope {rate:.1f} MiB per hour\n"
+    )
+    return int(rate > MOST_PER_HOUR and memory[-1] - memory[len(memory) // 5] > 4)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
