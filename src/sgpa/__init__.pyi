@@ -15,9 +15,11 @@ from sgpa.core.errors import ConfigError as ConfigError
 from sgpa.core.errors import InputError as InputError
 from sgpa.core.errors import NumericalError as NumericalError
 from sgpa.core.errors import SgpaError as SgpaError
+from sgpa.core.inputs import Features as Features
 from sgpa.core.inputs import Graphs as Graphs
 from sgpa.core.types import Classification as Classification
 from sgpa.core.types import Regression as Regression
+from sgpa.experiments.load import load as load
 from sgpa.gp.kernels import ArdRbfKernel as ArdRbfKernel
 from sgpa.gp.kernels import ExponentialKernel as ExponentialKernel
 from sgpa.gp.objective import KlWeights as KlWeights
@@ -32,6 +34,7 @@ from sgpa.methods import Sgpa as Sgpa
 from sgpa.methods import Sngp as Sngp
 from sgpa.methods import TemperatureScaling as TemperatureScaling
 from sgpa.models import DotProductConfig as DotProductConfig
+from sgpa.models import FeatureConfig as FeatureConfig
 from sgpa.models import GraphConfig as GraphConfig
 from sgpa.models import KernelAttentionConfig as KernelAttentionConfig
 from sgpa.models import KernelConfig as KernelConfig
@@ -40,7 +43,8 @@ from sgpa.models import PatchConfig as PatchConfig
 from sgpa.models import SgpaConfig as SgpaConfig
 from sgpa.models import TokenConfig as TokenConfig
 from sgpa.models import Transformer as Transformer
-from sgpa.models import load as load
+from sgpa.posthoc.attach import attach as attach
+from sgpa.posthoc.attached import AttachedGp as AttachedGp
 from sgpa.training.fit import fit as fit
 from sgpa.training.optim import OptimConfig as OptimConfig
 

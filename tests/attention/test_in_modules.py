@@ -65,7 +65,7 @@ def test_prepare_refuses_what_it_cannot_use():
     model = make()
     with pytest.raises(InputError, match="1 tokens are too few for 3 inducing points"):
         sgpa.prepare(model, tokens()[:1, :1])
-    with pytest.raises(ConfigError, match=r"initial_variance_scale=2 \(allowed: above 0, up to 1\)"):
+    with pytest.raises(ConfigError, match=r"initial_variance_scale=2 \(allowed: 1e-09 to 1\)"):
         sgpa.prepare(model, tokens(), initial_variance_scale=2)
     unused = nn.Sequential(nn.Linear(E, E, dtype=torch.float64))
     unused.attention = model.layers[0].self_attn
@@ -90,3 +90,17 @@ def test_samples_differ_and_their_number_is_checked():
     assert not draws.requires_grad
     with pytest.raises(ConfigError, match=r"samples=0 \(allowed: 1 or more\)"):
         sgpa.sample(model, x, samples=0)
+
+
+def test_samples_of_a_bare_layer_are_its_values():
+    layer, x = sgpa.MultiheadSgpa(8, 2, batch_first=True, num_global=3), torch.randn(2, 5, 8)
+    assert sgpa.sample(layer.eval(), x, x, x, samples=4).shape == (4, 2, 5, 8)
+
+
+def test_outputs_that_are_no_tensors_are_refused():
+    class Named(nn.Sequential):
+        def forward(self, x):
+            return {"logits": super().forward(x)}
+
+    with pytest.raises(InputError, match="sample: the module returns dict"):
+        sgpa.sample(Named(make()), tokens())

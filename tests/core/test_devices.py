@@ -27,8 +27,10 @@ def test_a_system_without_a_status_file_reports_no_peak(tmp_path, monkeypatch):
 def test_devices_that_are_missing_are_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     devices.check_device("cpu")
-    for name in ("cuda", "cuda:0", "gpu"):
-        with pytest.raises(ConfigError, match=rf"device='{name}' \(allowed: cpu\)"):
+    with pytest.raises(ConfigError, match=r"device='gpu' \(allowed: cpu\)"):
+        devices.check_device("gpu")
+    for name in ("cuda", "cuda:0"):
+        with pytest.raises(ConfigError, match=f"device '{name}': no GPU found; use --device cpu"):
             devices.check_device(name)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     for name in ("cpu", "cuda", "cuda:1"):

@@ -7,7 +7,7 @@ import pytest
 
 from support.paths import ROOT
 
-FOLDERS = ("benchmarks", "docs", "examples", "models", "src", "tests", "tools")
+FOLDERS = ("benchmarks", "docs", "examples", "src", "tests", "tools")
 PAGES = sorted([*ROOT.glob("*.md"), *(file for name in FOLDERS for file in (ROOT / name).rglob("*.md"))])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NAMED = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*)")

@@ -1,9 +1,9 @@
-"""The README's code runs, and its tables show the archived results."""
+"""The README's code runs, and its table shows the archived results."""
 
 import re
 
 import pytest
-from tools.readme_tables import TABLES, current_table, make_table
+from tools.readme_tables import current_table, summary
 from tools.results_index import RESULTS, all_numbers, page, runs
 
 from support.paths import ROOT
@@ -23,14 +23,17 @@ def test_code_block_runs(block, tmp_path, monkeypatch):
 
 
 def test_layer_example_has_at_most_ten_lines():
-    layer = next(block for block in BLOCKS if "OrthogonalSgpa" in block)
+    layer = next(block for block in BLOCKS if "MultiheadSgpa" in block)
     lines = [line for line in layer.splitlines() if line.strip() and not line.startswith("#")]
     assert len(lines) <= 10
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_tables_show_the_archived_results(name):
-    assert current_table(README, name) == make_table(name)
+def test_table_shows_the_archived_results():
+    assert current_table(README) == summary()
+
+
+def test_readme_is_at_most_a_screen_and_a_half():
+    assert len(README.splitlines()) <= 120
 
 
 def test_results_index_is_up_to_date():

@@ -49,7 +49,7 @@ def test_metrics_and_curves_of_classification_and_regression():
     values, spread = torch.randn(50), torch.rand(50)
     numbers = evaluate(Fixed(True), SUBJECT, Dataset(torch.stack([values, spread], 1), values + 1.0))
     assert {r["metric"]: round(r["value"], 5) for r in numbers.records}["mae"] == 1.0
-    assert {r["metric"] for r in numbers.records} == {"mae", "rmse", "nll"}
+    assert {r["metric"] for r in numbers.records} == {"mae", "rmse", "nll", "coverage_50", "coverage_90"}
 
 
 def test_two_classes_have_a_matthews_correlation():

@@ -95,7 +95,7 @@ def test_the_demo_writes_tidy_records_and_repeats_no_finished_run(tmp_path):
     assert counts["in-distribution"] == cells * len(clean)
     assert counts["robustness"] == cells * shifts * len(clean)
     assert counts["ood-detection"] == cells * 5
-    kinds = {"reliability", "risk-coverage", "entropy", "training", "examples"}
+    kinds = {"reliability", "risk-coverage", "entropy", "training", "examples", "trust", "data"}
     assert {c["kind"] for c in saved["curves"]} == kinds
     assert len(saved["run"]["timings"]) == 4
     assert all(timing["train_seconds"] > 0 for timing in saved["run"]["timings"])

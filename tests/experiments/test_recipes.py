@@ -119,6 +119,21 @@ def test_all_methods_of_a_task_run_with_both_attentions(tmp_path, data, name):
     assert saved["trust"]["max_uncertainty"] == saved["threshold"]
 
 
+def test_cifar100_has_the_settings_that_were_best_on_validation_images():
+    measured = override(
+        find("cifar100-augmented"),  # as printed
+        [
+            *("task.augment=false", "model.heads=8", "model.pooling=sequence"),
+            *("kernel.locality=1,1,1,1,2,2,3,3", "stage2_dropout=0.3"),
+            *("optim.epochs=130", "stage1.epochs=30", "stage2.epochs=100"),
+            *(f"{part}.weight_decay=0.3" for part in ("optim", "stage1", "stage2")),
+            *("sgpa.attention.form=cheng-boots", "sgpa.initial_variance_scale=0.3", "sgpa.kl.a=3e-5"),
+            *("sgpa.dropout_at_prediction=true", "ensemble_dropout=true", "ensemble_temperature=true"),
+        ],
+    )
+    assert find("cifar100") == replace(measured, name="cifar100")
+
+
 def test_methods_share_trainings(tmp_path):
     run_folder = RunFolder.of("digits", tmp_path)
     names = {t.name for row in plans(run_folder.recipe) for t in row.stages}

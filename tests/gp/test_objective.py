@@ -95,5 +95,7 @@ def test_kl_weights_grow_linearly_and_then_stay(fraction, size):
 
 
 def test_bad_weights_are_reported_together():
-    with pytest.raises(ConfigError, match=r"g='N'.*a=-1.*anneal=2"):
-        KlWeights(g="N", a=-1, anneal=2)
+    with pytest.raises(ConfigError, match=r"g=-2.*a=-1.*anneal=2"):
+        KlWeights(g=-2, a=-1, anneal=2)
+    with pytest.raises(ConfigError, match=r"g='N' \(allowed: a number or 1/N\)"):
+        KlWeights(g="N")

@@ -87,8 +87,8 @@ def test_a_model_is_exported_from_the_command_line(cells, photos, tmp_path):
     assert answers[0] == answers[1]
     assert "is not empty" in sgpa("export", cell, model).complaint
     several = sgpa("export", cells.parent, tmp_path / "default")
-    assert f"Using {cells / 'kernel-mle-0'}, one of 9 cells" in several.err  # the recipe's first method
-    assert json.loads((tmp_path / "default" / "run.json").read_text())["method"] == "mle"
+    assert f"Using {cells / 'kernel-sgpa-0'}, one of 9 cells" in several.err
+    assert json.loads((tmp_path / "default" / "run.json").read_text())["method"] == "sgpa"
     assert "is not a folder" in sgpa("export", tmp_path / "nothing", tmp_path / "x").complaint
 
 
@@ -112,7 +112,7 @@ def test_images_are_predicted_from_the_command_line(cells, photos, tmp_path):
     cell = cells / "kernel-sgpa-0"
     shown = sgpa("predict", cell, photos, "--out", tmp_path / "answers.csv")
     assert shown.code == 0, shown.err
-    assert "probability" in shown.out
+    assert "prob." in shown.out
     assert "trust" in shown.out
     with (tmp_path / "answers.csv").open(encoding="utf-8") as file:
         lines = list(csv.DictReader(file))

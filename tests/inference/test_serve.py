@@ -138,7 +138,7 @@ def test_what_cannot_be_predicted():
         fast.predict(torch.randn(3, 1, 5, 5))
     with pytest.raises(InputError, match=r"got \[1, 4, 4\]"):
         fast.predict(torch.randn(1, 4, 4))
-    with pytest.raises(InputError, match="got list"):
+    with pytest.raises(InputError, match=r"inputs=\[1, 2\] \(allowed: Tensor"):
         fast.predict([1, 2])
     with pytest.raises(InputError, match="no row"):
         fast.predict(images(0))

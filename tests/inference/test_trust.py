@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from sgpa.core.errors import ConfigError
+from sgpa.core.errors import ConfigError, InputError
 from sgpa.core.types import Classification, Regression
-from sgpa.inference.trust import TrustRule, choose
+from sgpa.inference.trust import TrustRule, choose, default_max_error
 
 
 def answers(n, seed=0):
@@ -90,3 +90,67 @@ def test_numbers_are_limited_by_their_variance():
 def test_limits_out_of_range_are_refused(bad):
     with pytest.raises(ConfigError, match=f"trust: {next(iter(bad))}="):
         choose(*answers(50)[:2], **bad)
+
+
+def test_the_default_is_half_of_the_models_own_error_at_most_a_tenth():
+    wrong = np.zeros(5000, bool)
+    wrong[:250] = True
+    assert default_max_error(wrong) == pytest.approx(0.025, abs=5e-4)
+    assert default_max_error(np.ones(100, bool)) == 0.1
+    assert default_max_error(np.zeros(10, bool)) == 0.1  # ten rows cannot show less
+    assert 0.02 < default_max_error(np.zeros(300, bool)) < 0.04
+
+
+def test_an_accurate_model_does_not_trust_all_of_its_answers():
+    """With 10 % for every model, one that is wrong in 5 % would trust everything."""
+    generator = torch.Generator().manual_seed(0)
+    p = 1 - 0.5 * torch.rand(4000, generator=generator, dtype=torch.double) ** 9  # wrong in 5 %
+    wrong = torch.rand(4000, generator=generator) > p
+    prediction = Classification(torch.stack([p, 1 - p], -1), torch.zeros(4000))
+    rule, old = choose(prediction, wrong.long()), choose(prediction, wrong.long(), max_error=0.1)
+    refused, refused_before = (
+        torch.tensor([bool(reason) for reason in r.reasons(prediction.score, None)]) for r in (rule, old)
+    )
+    assert rule.guaranteed
+    assert float(refused_before[wrong].double().mean()) == 0
+    assert float(refused[wrong].double().mean()) > 0.4
+    assert float(refused[~wrong].double().mean()) < 0.2
+
+
+def test_few_rows_of_a_bad_model_still_trust_its_surest_answers():
+    p = torch.linspace(0.5, 1, 40, dtype=torch.double)
+    wrong = p < 0.75  # half of the answers, the least sure ones
+    prediction = Classification(torch.stack([p, 1 - p], -1), torch.zeros(40))
+    rule = choose(prediction, wrong.long(), max_error=0.1)
+    assert not rule.guaranteed
+    assert "40 held-out rows cannot show that at most 10.0% of the trusted answers are wrong" in rule.doubt
+    assert [not reason for reason in rule.reasons(prediction.score, None)][-20:] == [True] * 20
+    assert rule.reasons(prediction.score, None)[0] == "unsure"
+
+
+def test_a_rule_is_chosen_again_for_another_error():
+    prediction, targets, _ = answers(900)
+    rule = choose(prediction, targets, max_error=0.2)
+    again = TrustRule.from_json({"trust": rule.to_json(), "threshold": 0}).with_max_error(0.1)
+    direct = choose(prediction, targets, max_error=0.1)
+    assert again.max_uncertainty == pytest.approx(direct.max_uncertainty, abs=1e-5)
+    assert (again.max_error, again.guaranteed) == (0.1, direct.guaranteed)
+    with pytest.raises(InputError, match="keeps no scores of held-out rows"):
+        TrustRule(0.3).with_max_error(0.1)
+    with pytest.raises(ConfigError, match="max_error=2"):
+        rule.with_max_error(2)
+
+
+def test_the_error_of_numbers_is_the_reach_of_the_interval():
+    generator = torch.Generator().manual_seed(0)
+    spread = torch.linspace(0.1, 2, 400)
+    prediction = Regression(torch.stack([spread, -spread]), torch.tensor(0.05))  # deviation about `spread`
+    targets = prediction.variance.sqrt() * torch.randn(400, generator=generator)
+    rule = choose(prediction, targets, max_error=1.0)
+    trusted = np.array([not reason for reason in rule.reasons(prediction.score, None)])
+    low, high = rule.calibrated(prediction).interval(0.9)
+    reach = ((high - low) / 2).numpy()
+    assert (reach[trusted] <= 1.0 + 1e-4).all()
+    assert (reach[~trusted] >= 1.0 - 1e-4).all()
+    assert 0 < trusted.mean() < 1
+    assert rule.doubt == ""

@@ -208,13 +208,16 @@ def test_quadrature_is_near_the_average_over_many_draws():
 
 
 @pytest.mark.parametrize("attention", [DotProductConfig(), ATTENTIONS["kernel"]])
-def test_models_that_sample_nothing_are_refused(attention):
+def test_models_that_sample_nothing_predict_the_same_without_samples(attention):
     model = Transformer(small(attention=attention))
-    with pytest.raises(InputError, match=r"samples=0: nothing is sampled by this model"):
-        model.predict(images(), samples=0)
-    for samples in (0, 3):
-        with pytest.raises(InputError, match=f"samples={samples}: nothing is sampled by this model"):
-            model.with_samples(samples)
+    x = images()
+    expected = model.predict(x).probabilities
+    assert torch.equal(model.predict(x, samples=0).probabilities, expected)
+    assert torch.equal(model.with_samples(0).predict(x).probabilities, expected)
+    with pytest.raises(InputError, match="samples=3: nothing is sampled by this model"):
+        model.with_samples(3)
+    with pytest.raises(InputError, match="samples=0: nothing is sampled by this model"):
+        model.eval().moments(x)
 
 
 def test_models_without_a_closed_form_are_refused():
@@ -320,7 +323,9 @@ def test_the_command_line_predicts_without_drawing(tmp_path):
     said = [sgpa("predict", cells["sgpa"], *given, "--samples", n) for n in ("0", "0", "20")]
     assert [done.code for done in said] == [0, 0, 0], said[0].err
     assert said[0].out == said[1].out != said[2].out
-    told = sgpa("predict", cells["mle"], *given, "--samples", "0").complaint
+    plain = [sgpa("predict", cells["mle"], *given, *more).out for more in ((), ("--samples", "0"))]
+    assert plain[0] == plain[1]
+    told = sgpa("predict", cells["mle"], *given, "--samples", "3").complaint
     assert "nothing is sampled by this model" in told
     assert "leave --samples out" in told
     assert "samples=-1: at least one" in sgpa("predict", cells["sgpa"], *given, "--samples", "-1").complaint

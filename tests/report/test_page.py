@@ -19,9 +19,7 @@ from sgpa.report import aggregate, evaluation_table, to_html, to_markdown, to_ri
 from sgpa.report.figures.curves import history, pool_reliability
 from sgpa.report.figures.style import LOOKS, OTHERS, looks
 from sgpa.report.names import is_ensemble, key_order, labels, shift_name, split_shift
-from sgpa.report.sections.blocks import Material
 from sgpa.report.sections.findings import findings, verdict
-from sgpa.report.sections.warnings import warnings
 from support.browser import CHROMIUM, Browser
 from support.fake_results import record, synthetic
 from support.paths import ROOT
@@ -335,49 +333,6 @@ def test_ten_methods_fit_on_a_page(tmp_path: Path) -> None:
     assert "new-method" in (tmp_path / "report.md").read_text("utf-8")
 
 
-def material(results: dict[str, Any]) -> Material:
-    cells = aggregate(results["records"])
-    return Material(("digits", ""), cells, results["curves"], {}, looks(row for row, _ in cells))
-
-
-def test_comparable_methods_give_no_warning() -> None:
-    assert warnings(material(synthetic())) == []
-
-
-def test_collapsed_layers_are_warned_about() -> None:
-    results = synthetic()
-    for curve in results["curves"]:
-        if curve["kind"] == "training" and curve["method"] == "sgpa":
-            for name in ("kl_g", "kl_a"):
-                curve["data"]["layers"][name] = [[kl, 0.01, kl] for kl, *_ in curve["data"]["layers"][name]]
-    (warning,) = warnings(material(results))
-    assert warning.startswith("SGPA: the KL of layer 2 ends below 0.1 nats.")
-
-
-def test_numerical_repairs_are_warned_about() -> None:
-    results = synthetic()
-    for curve in results["curves"]:
-        if curve["kind"] == "training" and curve["method"] == "sgpa":
-            curve["data"]["numerics"] = {"jitter_raised": 2}
-    (warning,) = warnings(material(results))
-    assert warning == "SGPA: in training the jitter of a Gram matrix was raised 6 times."
-
-
-def test_different_seeds_epochs_and_test_inputs_are_warned_about() -> None:
-    results = synthetic()
-    results["records"] = [r for r in results["records"] if (r["method"], r["seed"]) != ("sgpa", 2)]
-    for curve in results["curves"]:
-        if curve["method"] == "sgpa" and curve["kind"] == "training":
-            curve["data"]["epoch"] = [2 * epoch for epoch in curve["data"]["epoch"]]
-        if curve["method"] == "sgpa" and curve["kind"] == "reliability":
-            curve["data"]["count"] = [2 * count for count in curve["data"]["count"]]
-    assert warnings(material(results)) == [
-        "Seeds differ: 0, 1 and 2 for MLE; 0 and 1 for SGPA.",
-        "Epochs of all training stages differ: 40 for MLE; 80 for SGPA.",
-        "Test inputs differ: 400 for MLE; 800 for SGPA.",
-    ]
-
-
 def test_warnings_are_shown_on_the_page(tmp_path: Path) -> None:
     records = [record("mle", "nll", 0.3, 0), record("mle", "nll", 0.3, 1), record("sgpa", "nll", 0.2)]
     page = write_report({"schema": 1, "records": records}, tmp_path, pdf=False)
@@ -443,4 +398,4 @@ def test_a_section_says_how_much_of_what_is_wrong_or_unfamiliar_is_refused(tmp_p
     ]
     html = write_report(results, tmp_path, pdf=False).read_text("utf-8")
     assert "Which answers to trust" in html
-    assert "refuses 70.00 % of wrong answers, 90.00 % of SVHN" in html
+    assert "“no” catches 70\N{NO-BREAK SPACE}% of wrong answers and 90\N{NO-BREAK SPACE}% of SVHN" in html

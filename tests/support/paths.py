@@ -8,7 +8,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]  # of the repository
 NAMED = os.environ.get("SGPA_DATA")
 DATA = Path(NAMED) if NAMED else ROOT.parent / "shared" / "data"
-KEPT = {name: ROOT / "models" / name / "cells" / "kernel-sgpa-0" for name in ("cifar10", "digits")}
+KEPT = {
+    name: ROOT / "src" / "sgpa" / "pretrained" / name / "cells" / "kernel-sgpa-0"
+    for name in ("cifar10", "digits")
+}
 assert all(folder.is_dir() for folder in KEPT.values())
 
 

@@ -48,6 +48,8 @@ def test_numbers_of_a_small_package(tmp_path):
 
 def test_page_shows_both_trees(tree):
     text = rooms.page(tree, rooms.from_json(rooms.BEFORE.read_text(encoding="utf-8")))
-    assert "  training --> methods" in text
+    drawn = rooms.drawing(tree)
+    assert drawn.count("marker-end") == len(rooms.reduced(tree))
+    assert all(f">{room}</text>" in drawn for room in tree)
     assert f"| 1 | `core` | {tree['core'].lines:,} |" in text
-    assert "| names at the top level | 52 | 12 |" in text
+    assert "| names at the top level | 52 | 13 |" in text

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock, Timeout
 
 import sgpa
 from sgpa.core.errors import CheckpointError, ConfigError, InputError
@@ -15,7 +16,9 @@ from sgpa.data import Dataset
 from sgpa.data.images.folder import image_folder
 from sgpa.methods import CATALOGUE, Calibration, Mle, Sgpa, TemperatureScaling
 from sgpa.models import DotProductConfig, KernelAttentionConfig, KernelConfig, SgpaConfig, Transformer, saving
-from sgpa.training.compare import fold_temperature
+from sgpa.training.compare import Comparison, fold_temperature
+from sgpa.training.fit_display import Display
+from sgpa.training.fit_split import held_out_split
 from sgpa.training.optim import OptimConfig
 from support.paths import ROOT
 
@@ -93,7 +96,10 @@ def test_every_method_predicts(method):
 def test_members_of_an_ensemble_have_folders_of_their_own(tmp_path):
     x, y = two_classes()
     sgpa.fit(x, y, replace(CONFIG, width=4), method="de", epochs=1, directory=tmp_path)
-    assert sorted(folder.name for folder in tmp_path.iterdir()) == [f"mle-{i}" for i in range(5)]
+    names = sorted(folder.name for folder in tmp_path.iterdir())
+    assert names == [".lock", "chosen.json", *(f"mle-{i}" for i in range(5)), "split.json"]
+    with pytest.raises(CheckpointError, match="de is no single model; call fit again"):
+        sgpa.load(tmp_path)
 
 
 def test_regression_learns_the_scale_of_its_noise():
@@ -215,28 +221,39 @@ def test_auto_returns_the_better_of_both_stages(tmp_path, monkeypatch):
     x, y = two_classes()
     options = {"epochs": 3, "batch_size": 8, "directory": tmp_path, "on_progress": lambda _: None}
     model = sgpa.fit(x, y, CONFIG, **options)
-    assert model.chosen == min(model.comparison.nll, key=model.comparison.nll.get)
+    assert set(model.comparison.models) == set(model.comparison.nll)
+    assert model.comparison.models[model.chosen] is model
+    opened = sgpa.load(tmp_path)
+    assert torch.equal(opened.predict(x).probabilities, model.predict(x).probabilities)
+    assert (opened.chosen, opened.classes) == (model.chosen, ())
     saved = json.loads((tmp_path / "chosen.json").read_text())
     assert saved["held_out_nll"] == model.comparison.nll
     for chosen in ("sgpa", "ts"):
         with monkeypatch.context() as patched:
             sparse = chosen == "sgpa"
             patched.setattr(
-                "sgpa.training.compare.validate",
-                lambda model, _, sparse=sparse: {"nll": float(model.stochastic != sparse)},
+                "sgpa.training.compare.compare",
+                lambda models, rows, sparse=sparse: Comparison(
+                    {name: float((name == "sgpa") != sparse) for name in models}, len(rows), 0.0, models
+                ),
             )
             kept = sgpa.fit(x, y, CONFIG, **options)
         assert kept.chosen == chosen
         assert kept.stochastic == (chosen == "sgpa")
+        assert kept.predict(x, samples=0).probabilities.shape == (40, 2)
+        shown = kept.comparison._repr_html_()
+        assert shown.count("<tr>") == 3
+        assert shown.index("chosen") > shown.index({"sgpa": "SGPA", "ts": "temperature"}[chosen])
 
 
-def test_a_folded_temperature_predicts_as_temperature_scaling():
+def test_a_folded_temperature_predicts_as_temperature_scaling_nearer_to_one():
     x, y = two_classes()
     y = (y + (torch.arange(40) % 3 == 0)) % 2  # a third of the labels are wrong
     model = sgpa.fit(x, y, CONFIG, method="mle", epochs=2)
     held_out = Dataset(x, y)
     method = TemperatureScaling()
-    tempered = method.predictor(model, method.calibrate(model, Calibration(held_out, held_out)))
+    T = method.calibrate(model, Calibration(held_out, held_out))["temperature"]
+    tempered = method.predictor(model, {"temperature": T ** (40 / 140)})
     expected = tempered.predict(x).probabilities
     assert fold_temperature(model, held_out)
     torch.testing.assert_close(model.predict(x).probabilities, expected)
@@ -274,3 +291,108 @@ def test_the_scale_of_a_regression_is_refitted_on_held_out_rows():
     model = sgpa.fit(x, y, config, method="mle", epochs=1, lr=1e-6, validation=0.5)
     residuals = (y - model.predict(x).samples.mean(0)).abs()
     assert float(model.predict(x).scale) == pytest.approx(float(residuals.mean()), rel=0.1)
+
+
+@pytest.mark.parametrize("kind", ["loader", "torch", "ours"])
+def test_loaders_and_data_sets_have_targets_of_their_own(kind):
+    x, y = two_classes()
+    pairs = torch.utils.data.TensorDataset(x, y.unsqueeze(1))
+    data = {
+        "loader": torch.utils.data.DataLoader(pairs, batch_size=16),
+        "torch": pairs,
+        "ours": Dataset(x, y),
+    }[kind]
+    options = {"method": "mle", "epochs": 2, "seed": 1, "on_progress": lambda _: None}
+    expected = sgpa.fit(x, y, CONFIG, **options)
+    model = sgpa.fit(data, config=CONFIG, **options)
+    assert torch.equal(model.predict(x).probabilities, expected.predict(x).probabilities)
+    held_out = sgpa.fit(x, y, CONFIG, validation=data, **options)
+    assert held_out.predict(x).probabilities.shape == (40, 2)
+    with pytest.raises(InputError, match="which has targets; leave targets out"):
+        sgpa.fit(data, y, CONFIG)
+
+
+def test_missing_targets_and_strange_data_are_refused():
+    x, y = two_classes()
+    with pytest.raises(
+        InputError, match=r"targets are missing; give fit\(inputs, targets\), or a DataLoader"
+    ):
+        sgpa.fit(x)
+    with pytest.raises(InputError, match="TensorDataset does not give pairs"):
+        sgpa.fit(torch.utils.data.TensorDataset(x))
+    with pytest.raises(ConfigError, match=r"validation=1 \(allowed: between 0 and 1, or held-out data\)"):
+        sgpa.fit(x, y, CONFIG, validation=1)
+    with pytest.raises(ConfigError, match=r"augment='mixup' \(allowed: auto, a function, or None\)"):
+        sgpa.fit(x, y, CONFIG, augment="mixup")
+
+
+def test_a_missing_gpu_is_named_before_training(monkeypatch):
+    x, y = two_classes()
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ConfigError, match="device 'cuda': no GPU found; use --device cpu"):
+        sgpa.fit(x, y, CONFIG, device="cuda")
+
+
+def test_the_given_augmentation_is_applied_to_training_rows_only():
+    x, y = two_classes()
+    changed = []
+
+    def augment(images, generator):
+        changed.append(len(images))
+        return images + 0.01 * torch.randn(images.shape, generator=generator)
+
+    sgpa.fit(x, y, CONFIG, method="mle", epochs=2, augment=augment, on_progress=lambda _: None)
+    assert sum(changed) >= 2 * 34
+    assert set(changed) == {7, 9, 34}  # batches, and all training rows for initial values
+
+
+def test_the_folder_is_locked_while_training(tmp_path, monkeypatch):
+    x, y = two_classes()
+    held = []
+
+    def on_progress(_):
+        lock = FileLock(tmp_path / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            held.append(True)
+        else:
+            lock.release()
+
+    sgpa.fit(x, y, CONFIG, method="mle", epochs=2, directory=tmp_path, on_progress=on_progress)
+    assert held
+    FileLock(tmp_path / ".lock").acquire(timeout=0).lock.release()
+
+
+def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(capsys):
+    now = iter(range(0, 400, 20))
+    display = Display(20, clock=lambda: float(next(now)))
+    line = {"run": "sgpa", "epochs": 20, "validation": {"nll": 0.5}}
+    with display:
+        for epoch in range(1, 5):
+            display.on_progress(line | {"epoch": epoch})
+    shown = capsys.readouterr().err.splitlines()
+    assert shown == [
+        "sgpa, 10 %, held-out NLL 0.500, 6 min left",
+        "sgpa, 20 %, held-out NLL 0.500, 5 min left",
+    ]
+
+
+def test_progress_is_not_shown_twice(capsys):
+    x, y = two_classes()
+    sgpa.fit(x, y, CONFIG, method="mle", epochs=2, on_progress=lambda _: None)
+    assert not capsys.readouterr().err
+    sgpa.fit(x, y, CONFIG, method="mle", epochs=2)
+    assert "training on 34 rows, 6 held out: at most" in capsys.readouterr().err
+
+
+def test_every_class_has_its_share_of_the_held_out_rows(tmp_path):
+    data = Dataset(torch.arange(100), torch.tensor([0] * 80 + [1] * 20))
+    _, held_out = held_out_split(data, 0.15, 0, tmp_path)
+    assert int(held_out.targets.sum()) == 3
+    (tmp_path / "sgpa").mkdir()
+    (tmp_path / "sgpa" / "log.jsonl").touch()
+    assert torch.equal(held_out_split(data, 0.15, 0, tmp_path)[1].inputs, held_out.inputs)  # resumed
+    (tmp_path / "split.json").unlink()  # a run from before
+    order = torch.randperm(100, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(held_out_split(data, 0.15, 0, tmp_path)[1].inputs, order[:15])

@@ -187,7 +187,11 @@ class Poisoned(Mle):
 
 
 def test_a_loss_that_is_not_finite_is_named_and_changes_nothing(tmp_path):
-    with pytest.raises(NumericalError, match=r"seed 3, step 2: nll is not finite; lower the learning rate"):
+    with pytest.raises(
+        NumericalError,
+        match=r"seed 3, step 2: nll is not finite; lower the learning rate.*"
+        r"\(epoch 1; no checkpoint was written yet\)",
+    ):
         trainer(tmp_path, method=Poisoned()).fit()
     assert not (tmp_path / "model").exists()
 
@@ -223,14 +227,16 @@ def test_settings_out_of_range_are_reported_together():
     with pytest.raises(ConfigError, match=r"epochs=0.*lr=-1.*select='best'"):
         OptimConfig(epochs=0, lr=-1, final_lr=-2, select="best")
     for bad in (-0.1, float("inf"), float("nan")):
-        with pytest.raises(ConfigError, match=rf"optim: weight_decay={bad} \(allowed: 0 or more\)"):
+        with pytest.raises(
+            ConfigError, match=rf"weight_decay={bad} \(allowed: (0 or more|a finite number)\)"
+        ):
             OptimConfig(weight_decay=bad)
     with pytest.raises(ConfigError, match=r"select='mae' \(allowed: accuracy, nll, last\)"):
         trainer(optim=replace(OPTIM, select="mae")).fit()
 
 
 def test_a_missing_device_is_named():
-    with pytest.raises(ConfigError, match=r"device='cuda:99' \(allowed: cpu"):
+    with pytest.raises(ConfigError, match=r"device='cuda:99' \(allowed: cpu|device 'cuda:99': no GPU found"):
         trainer(device="cuda:99").fit()
 
 

@@ -1,16 +1,34 @@
 """What all attention layers share: projections into heads, masks, and the contract."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from sgpa.attention.masks import Mask, read_mask
 from sgpa.attention.moments import Moments
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.noise import Dropout
 from sgpa.core.precision import full_precision, recording, require_finite
 from sgpa.core.types import AttentionOutput, Kl
+
+WIDEST = 65_536  # wider layers are mistakes
+Forward = TypeVar("Forward", bound=Callable[..., Any])
+
+
+def checked_pass(forward: Forward) -> Forward:
+    """`checked` for a forward pass: nothing is checked while it is compiled."""
+    careful = checked(forward)
+
+    @wraps(forward)
+    def call(*args: Any, **options: Any) -> Any:
+        return (forward if torch.compiler.is_compiling() else careful)(*args, **options)
+
+    return cast(Forward, call)
 
 
 class Attention(nn.Module):
@@ -23,6 +41,7 @@ class Attention(nn.Module):
     stochastic = False
     controls_own_precision = True  # whether what needs float32 is safe when float32 products may run in TF32
 
+    @checked
     def __init__(self, embed_dim: int, num_heads: int, *, dropout: float = 0.0) -> None:
         super().__init__()
         check_fields(
@@ -36,6 +55,7 @@ class Attention(nn.Module):
                     num_heads < 1 or embed_dim % num_heads == 0,
                     f"a multiple of num_heads={num_heads}",
                 ),
+                ("embed_dim", embed_dim, embed_dim <= WIDEST, f"at most {WIDEST}"),
                 ("dropout", dropout, 0 <= dropout < 1, "0 up to, but not, 1"),
             ],
         )
@@ -55,6 +75,7 @@ class Attention(nn.Module):
         """What the values are multiplied with, [B, H, T, T]: for inspection, `forward` does not use it."""
         raise NotImplementedError
 
+    @checked_pass
     def forward(
         self,
         x: Tensor,
@@ -86,7 +107,8 @@ class Attention(nn.Module):
         if key_padding_mask is not None:
             x = mask_tokens(x, key_padding_mask)  # makes v_a = x W_v zero at padding: see gp/posteriors.py
         with full_precision(x) if self.stochastic else nullcontext():
-            points = x.to(self.W_v.weight.dtype) if self.stochastic else x  # autocast makes bfloat16 of x
+            lowered = torch.is_autocast_enabled(x.device.type)  # autocast makes bfloat16 of x
+            points = x if lowered and not self.stochastic else x.to(self.W_v.weight.dtype)
             moments = self.moments(points, key_padding_mask, state, mask)
             F = moments.draw(() if samples is None else (samples,))  # [*S, B, H, T, V]
         value = mask_tokens(self.merge_heads(F), key_padding_mask)  # [*S, B, T, E]
@@ -95,7 +117,7 @@ class Attention(nn.Module):
             self.check_kl(moments.kl, x)
         return AttentionOutput(value, moments.kl)
 
-    def check_kl(self, kl: Kl, x: Tensor) -> None:
+    def check_kl(self, kl: Kl, x: Tensor, value: Tensor | None = None) -> None:
         """Raise if a part of the KL is negative beyond rounding; x is zero at padding."""
 
     def not_finite_message(self, x: Tensor) -> str:
@@ -132,10 +154,14 @@ def mask_tokens(x: Tensor, padding: Tensor | None) -> Tensor:
 
 def check_inputs(x: Tensor, padding: Tensor | None, width: int, name: str) -> None:
     """Raise an error of one line unless x is [B, T, width] with tokens, and the mask fits it."""
+    if x.is_meta or (padding is not None and padding.is_meta):
+        raise InputError(f"{name}: x or key_padding_mask is a meta tensor (allowed: tensors with values)")
     if x.ndim != 3 or x.shape[-1] != width:
         raise InputError(f"{name}: expected x of shape [B, T, {width}], got {list(x.shape)}")
     if not x.is_floating_point():
         raise InputError(f"{name}: expected floating-point x, got {x.dtype}")
+    if len(x) == 0:
+        raise InputError(f"{name}: the batch has no sequence (B = 0)")
     if x.shape[1] == 0:
         raise InputError(f"{name}: the sequences have no token (T = 0)")
     if padding is None:

@@ -4,12 +4,14 @@ import torch
 from torch import Tensor, nn
 
 from sgpa.attention import backend
+from sgpa.attention.base import WIDEST
 from sgpa.attention.global_state import GlobalState, global_states, lower
 from sgpa.attention.inducing import INDUCING_INITS
 from sgpa.attention.kernel import KernelProjections
 from sgpa.attention.masks import Mask
 from sgpa.attention.moments import FusedMoments, JointMoments, MarginalMoments
-from sgpa.attention.precise import loses_precision, moments_in_float64
+from sgpa.attention.precise import count_clamped, in_float64, loses_precision, moments_in_float64
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.precision import full_precision
 from sgpa.core.types import Kl
@@ -37,6 +39,7 @@ class DecoupledSgpa(KernelProjections):
     stochastic = True
     global_mean = True  # whether v_g is a parameter of the mean
 
+    @checked
     def __init__(
         self,
         embed_dim: int,
@@ -56,6 +59,7 @@ class DecoupledSgpa(KernelProjections):
             type(self).__name__,
             [
                 ("num_global", num_global, num_global >= 1, "1 or more"),
+                ("num_global", num_global, num_global <= WIDEST, f"at most {WIDEST}"),
                 ("init", init, init in INDUCING_INITS, ", ".join(INDUCING_INITS)),
             ],
         )
@@ -99,7 +103,12 @@ class DecoupledSgpa(KernelProjections):
         """
         q = self.points(query, self.W_qk if self.W_q is None else self.W_q)  # [B, H, T, D]
         k_a, v_a = self.points(key, self.W_qk), self.heads(value, self.W_v)  # [B, H, U, D]
-        return self.posterior(q, k_a, v_a, self.global_state(), self.choose_backend(query, mask), mask, None)
+        state = self.global_state()
+        if loses_precision(state, state.k_g, q, k_a):
+            exact = (x.double() for x in (query, key, value))
+            moments: MarginalMoments = in_float64(self, self.cross_moments, query.dtype, *exact, mask)
+            return moments
+        return self.posterior(q, k_a, v_a, state, self.choose_backend(query, mask), mask, None)
 
     def posterior(
         self,
@@ -119,7 +128,9 @@ class DecoupledSgpa(KernelProjections):
         else:
             mean, kl_t = self.masked_mean_and_kl(q, k_a, v_a, K_gq, A_q, state, mask)  # .., [B, H, T]
             kl_a = mean_over_tokens(kl_t, padding)
-        variance = chosen.variance(self.kernel.at(q), A_q, state.s_g)  # [B, H, T, V]
+        kqq = self.kernel.at(q)  # [B, H, T]
+        count_clamped(kqq, A_q)
+        variance = chosen.variance(kqq, A_q, state.s_g)  # [B, H, T, V]
         kl = Kl(state.kl, kl_a.sum(-1))
         if not self.joint:
             return MarginalMoments(mean, kl, variance)
@@ -188,6 +199,7 @@ class DecoupledSgpa(KernelProjections):
         return lower(self.raw_s_g)
 
     @torch.no_grad()
+    @checked
     def init_on_data(self, tokens: Tensor, cells: Tensor | None = None) -> None:
         """Set the inducing locations to tokens drawn from the layer's input space.
 

@@ -8,6 +8,7 @@ from sgpa.attention import backend
 from sgpa.attention.base import Attention
 from sgpa.attention.masks import Mask
 from sgpa.attention.moments import Moments
+from sgpa.core.arguments import checked
 from sgpa.core.types import Kl
 
 
@@ -30,6 +31,7 @@ class DotProductAttention(Attention):
     torch.Size([3, 5, 8])
     """
 
+    @checked
     def __init__(self, embed_dim: int, num_heads: int, *, dropout: float = 0.0) -> None:
         super().__init__(embed_dim, num_heads, dropout=dropout)
         self.W_q = nn.Linear(embed_dim, embed_dim, bias=False)

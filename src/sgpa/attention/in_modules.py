@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from sgpa.attention.masks import as_bool
-from sgpa.attention.multihead import MultiheadSgpa
+from sgpa.attention.multihead import LEAST_SCALE, SCALES, MultiheadSgpa
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
 
 
@@ -20,6 +21,7 @@ def sgpa_layers(module: nn.Module) -> list[MultiheadSgpa]:
     return layers
 
 
+@checked
 def total_kl(
     module: nn.Module, *, dataset_size: int | None = None, amortised_weight: float | None = None
 ) -> Tensor:
@@ -75,6 +77,7 @@ def _drawing(module: nn.Module, draws: bool) -> Iterator[None]:
 
 
 @contextmanager
+@checked
 def sampling(module: nn.Module) -> Iterator[None]:
     """A block in which every pass draws a sample of the posterior, in evaluation mode too.
 
@@ -93,6 +96,7 @@ def sampling(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+@checked
 def posterior_mean(module: nn.Module) -> Iterator[None]:
     """A block in which every pass computes posterior means, in training mode too: a point model.
 
@@ -111,13 +115,15 @@ def posterior_mean(module: nn.Module) -> Iterator[None]:
 
 
 @torch.no_grad()
+@checked
 def sample(module: nn.Module, *inputs: Any, samples: int = 10, **options: Any) -> Tensor:
     """Outputs of several passes, each with its own draw from the posterior.
 
     The module's mode is left as it is: call `module.eval()` first, or dropout stays on.
 
     Args:
-        module: any module that contains `MultiheadSgpa` layers and returns a tensor.
+        module: any module that contains `MultiheadSgpa` layers and returns a tensor, or a tuple of which the
+            first entry is one, as attention layers do.
         inputs: passed to the module.
         samples: S, passes.
         options: passed to the module.
@@ -133,10 +139,18 @@ def sample(module: nn.Module, *inputs: Any, samples: int = 10, **options: Any) -
     """
     check_fields("sample", [("samples", samples, samples >= 1, "1 or more")])
     with sampling(module):
-        return torch.stack([module(*inputs, **options) for _ in range(samples)])
+        outputs = [module(*inputs, **options) for _ in range(samples)]
+    values = [output[0] if isinstance(output, tuple) else output for output in outputs]
+    if not isinstance(values[0], Tensor):
+        raise InputError(
+            f"sample: the module returns {type(outputs[0]).__name__} (allowed: a tensor, or a tuple that "
+            "starts with one); draw in passes of your own inside `sgpa.sampling(module)`"
+        )
+    return torch.stack(values)
 
 
 @torch.no_grad()
+@checked
 def prepare(module: nn.Module, batch: Tensor | Sequence[Any], *, initial_variance_scale: float = 0.1) -> None:
     """Put the inducing points of every layer on data, and lower the initial variance around the same mean.
 
@@ -153,7 +167,7 @@ def prepare(module: nn.Module, batch: Tensor | Sequence[Any], *, initial_varianc
         >>> prepare(layer, (x, x, x))
     """
     scale = initial_variance_scale
-    check_fields("prepare", [("initial_variance_scale", scale, 0 < scale <= 1, "above 0, up to 1")])
+    check_fields("prepare", [("initial_variance_scale", scale, LEAST_SCALE <= scale <= 1, SCALES)])
     queries: dict[MultiheadSgpa, Tensor] = {}
     modes = [(each, each.training) for each in module.modules()]
     with ExitStack() as undo:
@@ -179,14 +193,16 @@ def prepare(module: nn.Module, batch: Tensor | Sequence[Any], *, initial_varianc
 def _real_queries(
     layer: MultiheadSgpa,
     query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    key: Tensor | None = None,
+    value: Tensor | None = None,
     key_padding_mask: Tensor | None = None,
     *_: object,
     **options: object,
 ) -> Tensor:
     """The tokens that a layer reads, without padding, [N, E]."""
     del options
+    if not isinstance(query, Tensor) or query.ndim < 2:
+        return torch.empty(0, 0)  # the layer itself refuses it
     rows = query if layer.batch_first or query.ndim == 2 else query.transpose(0, 1)  # [B, T, E] or [T, E]
     rows = rows.flatten(0, -2)
     if key_padding_mask is None or not query is key is value:

@@ -10,6 +10,9 @@ from sgpa.attention import backend
 from sgpa.attention.base import Attention
 from sgpa.attention.masks import Mask
 from sgpa.attention.moments import Moments
+from sgpa.attention.precise import loses_distances, moments_in_float64
+from sgpa.core.arguments import checked
+from sgpa.core.counters import KL_BELOW_ZERO, count
 from sgpa.core.errors import ConfigError, InputError, NumericalError
 from sgpa.core.precision import recording
 from sgpa.core.types import Kl
@@ -27,6 +30,7 @@ class KernelProjections(Attention):
     position-aware (`positions.grid_positions`); positions are learned.
     """
 
+    @checked
     def __init__(
         self,
         embed_dim: int,
@@ -111,15 +115,20 @@ class KernelProjections(Attention):
         return self.kernel.between(*self.queries_keys(x))
 
     @torch.no_grad()
-    def check_kl(self, kl: Kl, x: Tensor) -> None:
-        """Raise if a part of the KL is negative beyond rounding.
+    def check_kl(self, kl: Kl, x: Tensor, value: Tensor | None = None) -> None:
+        """Raise if a part of the KL is negative beyond rounding; `value` where values are of other tokens.
 
         Its terms are at most ½ Σ_d (Σ_t |v_td| K(x_t, x_t)^½)² for the amortised part, which is computed only
         where there is a negative number.
         """
         if recording(x) or not torch.stack([kl.g.amin(), kl.a.amin()]).lt(0).any():
             return
-        _, k, v = self.projected(x.to(self.W_v.weight.dtype))  # [B, H, T, D]
+        count(KL_BELOW_ZERO)
+        dtype = self.W_v.weight.dtype
+        k, v = (
+            self.points(x.to(dtype), self.W_qk),
+            self.heads((x if value is None else value).to(dtype), self.W_v),
+        )
         largest = (v.abs() * self.kernel.at(k).sqrt().unsqueeze(-1)).sum(-2).square().sum((-2, -1))  # [B]
         worst = float((kl.a + ROUNDING * (1 + 0.5 * largest)).amin())
         if worst < 0 or float(kl.g) < -ROUNDING * (1 + kl.g.new_tensor(self.embed_dim)):
@@ -168,11 +177,15 @@ class KernelAttention(KernelProjections):
         self, x: Tensor, padding: Tensor | None, state: object = None, mask: Mask | None = None
     ) -> Moments:
         """K_qk v, without variance; hidden keys have weight zero."""
-        del padding, state
+        del state
         if backend.choose(x, self.controls_own_precision, masked=mask is not None).fused:
             kv, rbf = self.keys_and_values(x), backend.RBF[type(self.kernel)]
             self.check_overflow(split(kv)[0])
+            if loses_distances(split(kv)[0]):
+                return moments_in_float64(self, x, padding, None, mask)
             return Moments(fused_attend(kv, self.kernel.log_variance, rbf), Kl.zero(x))
         q, k, v = self.projected(x)  # [B, H, T, D]
+        if loses_distances(q, k):
+            return moments_in_float64(self, x, padding, None, mask)
         K_qk = self.kernel.between(q, k)  # [B, H, T, T]
         return Moments((K_qk if mask is None else mask.apply(K_qk)) @ v, Kl.zero(x))

@@ -57,6 +57,8 @@ def read_mask(
 
 def as_bool(mask: Tensor, argument: str, name: str) -> Tensor:
     """A mask that is True where nothing may be seen, from booleans or from numbers that are 0 or -inf."""
+    if mask.is_meta:
+        raise InputError(f"{name}: {argument} is a meta tensor (allowed: a tensor with values)")
     if mask.dtype == torch.bool:
         return mask
     hidden = mask == -float("inf")

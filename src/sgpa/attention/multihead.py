@@ -5,15 +5,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sgpa.attention.base import check_inputs, mask_tokens
+from sgpa.attention.base import WIDEST, check_inputs, checked_pass, mask_tokens
 from sgpa.attention.decoupled import ChengBootsSgpa, DecoupledSgpa, OrthogonalSgpa
 from sgpa.attention.masks import Mask, as_bool, read_mask
 from sgpa.attention.moments import Moments
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.precision import full_precision, require_finite
 from sgpa.core.types import Kl
 from sgpa.gp.kernels import ArdRbfKernel, Kernel
 
+LEAST_SCALE = 1e-9  # of a variance: float32 has room below for kernels that shrink it further
+SCALES = f"{LEAST_SCALE:g} to 1"
 FORMS: dict[str, type[DecoupledSgpa]] = {"cheng-boots": ChengBootsSgpa, "orthogonal": OrthogonalSgpa}
 
 
@@ -68,6 +71,7 @@ class MultiheadSgpa(nn.Module):
     in_proj_bias = None
     _qkv_same_embed_dim = False
 
+    @checked
     def __init__(
         self,
         embed_dim: int,
@@ -92,6 +96,7 @@ class MultiheadSgpa(nn.Module):
             type(self).__name__,
             [
                 ("num_heads", num_heads, num_heads >= 1, "1 or more"),
+                ("embed_dim", embed_dim, 1 <= embed_dim <= WIDEST, f"1 to {WIDEST}"),
                 ("add_bias_kv", add_bias_kv, not add_bias_kv, "False: every key belongs to a token"),
                 ("add_zero_attn", add_zero_attn, not add_zero_attn, "False: a zero value changes nothing"),
                 ("kdim", kdim, kdim in (None, embed_dim), f"embed_dim={embed_dim}"),
@@ -100,8 +105,8 @@ class MultiheadSgpa(nn.Module):
                 (
                     "initial_variance_scale",
                     initial_variance_scale,
-                    0 < initial_variance_scale <= 1,
-                    "above 0, up to 1",
+                    LEAST_SCALE <= initial_variance_scale <= 1,
+                    SCALES,
                 ),
             ],
         )
@@ -122,6 +127,7 @@ class MultiheadSgpa(nn.Module):
         """The output projection."""
         return self.attention.W_o
 
+    @checked_pass
     def forward(
         self,
         query: Tensor,
@@ -169,6 +175,7 @@ class MultiheadSgpa(nn.Module):
         out = self.attention.merge_heads(F)  # [B, T, E]
         out = mask_tokens(out, padding) if same else out
         require_finite(lambda: self.attention.not_finite_message(query), out, moments.kl.g, moments.kl.a)
+        self.attention.check_kl(moments.kl, key, value)
         self.kl = moments.kl
         weights = self._weights(query, key, padding, mask) if need_weights else None  # [B, H, T, U]
         if weights is not None and average_attn_weights:

@@ -6,6 +6,7 @@ are normalised and the error is small. Far from the origin, for short length-sca
 that nearly coincide it is not; such a pass is computed in float64, projections included.
 """
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +17,7 @@ from torch.func import functional_call
 from sgpa.attention.global_state import GlobalState
 from sgpa.attention.masks import Mask
 from sgpa.attention.moments import MarginalMoments, Moments
-from sgpa.core.counters import FLOAT64_PASSES, count
+from sgpa.core.counters import FLOAT64_PASSES, VARIANCE_CLAMPED, count
 from sgpa.core.precision import recording
 from sgpa.core.types import Kl
 
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from sgpa.attention.base import Attention
 
 LARGEST_ERROR = 2e-3  # of float32, relative to the prior variance
+CLAMPED = 1e-4  # of the prior variance: less is rounding
+ENTRIES = 2**27  # of the largest array [B, H, V, M, T] of a float64 pass without gradients: 1 GiB
 AMPLIFIED = 100.0  # how much a factor of near-duplicate keys amplifies the rounding of keys
-Value = TypeVar("Value", Kl, GlobalState, MarginalMoments)
+Value = TypeVar("Value", Kl, GlobalState, Moments)
 
 
 def loses_precision(state: GlobalState | None, *points: Tensor) -> bool:
@@ -34,12 +37,32 @@ def loses_precision(state: GlobalState | None, *points: Tensor) -> bool:
     A layer without a state has its distances in float64: only the rounding of the points themselves counts.
     While a graph is compiled or captured nothing can depend on values, and the answer is no.
     """
-    if points[0].dtype != torch.float32 or recording(points[0]):
+    if not _may_lose(points[0]):
         return False
     with torch.no_grad():
         length = torch.stack([torch.linalg.vector_norm(x, dim=-1).amax() for x in points]).amax()
         error = length * AMPLIFIED if state is None else length.square() * state.L_inv.abs().amax()
         return float(error) * torch.finfo(torch.float32).eps > LARGEST_ERROR
+
+
+def _may_lose(x: Tensor) -> bool:
+    return x.dtype == torch.float32 and x.numel() > 0 and not recording(x)
+
+
+def loses_distances(*points: Tensor) -> bool:
+    """Whether float32 is too coarse for squared distances of points alone, in units of the length-scales."""
+    if not _may_lose(points[0]):
+        return False
+    with torch.no_grad():
+        square = torch.stack([x.square().sum(-1).amax() for x in points]).amax()
+        return float(square) * torch.finfo(torch.float32).eps > LARGEST_ERROR
+
+
+@torch.no_grad()
+def count_clamped(kqq: Tensor, A: Tensor) -> None:
+    """Count variances diag(K_qq - A'A) [..., H, T] that are negative beyond rounding; they become zero."""
+    if not recording(A) and (n := int((A.square().sum(-2) > (1 + CLAMPED) * kqq).sum())):
+        count(VARIANCE_CLAMPED, n)
 
 
 def moments_in_float64(
@@ -48,15 +71,46 @@ def moments_in_float64(
     padding: Tensor | None,
     state: GlobalState | None,
     mask: Mask | None = None,
-) -> MarginalMoments:
+) -> Any:
     """The moments of a layer computed in float64, in the type of x."""
+    exact = None if state is None else converted(state, torch.float64)
+
+    def moments_of(rows: slice) -> Any:
+        given = (x[rows].double(), None if padding is None else padding[rows], exact, mask)
+        return in_float64(layer, layer.moments, x.dtype, *given)
+
+    at_once = _rows_at_once(layer, x, mask)
+    parts = [moments_of(slice(i, i + at_once)) for i in range(0, len(x), at_once)]
+    return parts[0] if len(parts) == 1 else _joined(parts)
+
+
+def in_float64(
+    layer: "Attention", moments: Callable[..., Moments], dtype: torch.dtype, *arguments: Any
+) -> Any:
+    """What a method of the layer returns with its parameters in float64, as numbers of another type."""
     count(FLOAT64_PASSES)
     parameters = {f"layer.{name}": p.double() for name, p in layer.named_parameters()}
-    exact = None if state is None else converted(state, torch.float64)
-    moments: MarginalMoments = functional_call(
-        _Moments(layer), parameters, (x.double(), padding, exact, mask)
+    return converted(functional_call(_Moments(layer, moments), parameters, arguments), dtype)
+
+
+def _rows_at_once(layer: "Attention", x: Tensor, mask: Mask | None) -> int:
+    """Rows of x whose float64 variance stays below `ENTRIES`; all of them where gradients are needed.
+
+    Predictions pass thousands of rows at once, which the fused operators of float32 need no memory for.
+    """
+    if torch.is_grad_enabled() or mask is not None or not layer.stochastic or getattr(layer, "joint", False):
+        return len(x)
+    T, E = x.shape[1:]
+    return max(1, ENTRIES // (T * E * getattr(layer, "num_global", T)))
+
+
+def _joined(parts: list[MarginalMoments]) -> MarginalMoments:
+    """The moments of all rows from those of some rows each."""
+    mean, variance, kl_a = (
+        torch.cat(tensors)
+        for tensors in zip(*((part.mean, part.variance, part.kl.a) for part in parts), strict=True)
     )
-    return converted(moments, x.dtype)
+    return MarginalMoments(mean, Kl(parts[0].kl.g, kl_a), variance)
 
 
 def converted(value: Value, dtype: torch.dtype) -> Value:
@@ -69,14 +123,12 @@ def converted(value: Value, dtype: torch.dtype) -> Value:
 
 
 class _Moments(nn.Module):
-    """Calls a layer's `moments`, since `functional_call` calls `forward`."""
+    """Calls a method of a layer, since `functional_call` calls `forward`."""
 
-    def __init__(self, layer: "Attention") -> None:
+    def __init__(self, layer: "Attention", moments: Callable[..., Moments]) -> None:
         super().__init__()
-        self.layer = layer
+        self.layer, self.moments = layer, moments
 
-    def forward(
-        self, x: Tensor, padding: Tensor | None, state: GlobalState | None, mask: Mask | None
-    ) -> Moments:
+    def forward(self, *arguments: Any) -> Moments:
         """The layer's moments."""
-        return self.layer.moments(x, padding, state, mask)
+        return self.moments(*arguments)

@@ -3,10 +3,12 @@
 import torch
 from torch import Tensor, nn
 
+from sgpa.attention.base import WIDEST
 from sgpa.attention.kernel import KernelProjections
 from sgpa.attention.masks import Mask
 from sgpa.attention.moments import JointMoments, MarginalMoments
 from sgpa.attention.precise import loses_precision, moments_in_float64
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.types import Kl
 from sgpa.gp.kernels import Kernel
@@ -43,6 +45,7 @@ class StandardSgpa(KernelProjections):
 
     stochastic = True
 
+    @checked
     def __init__(
         self,
         embed_dim: int,
@@ -57,7 +60,11 @@ class StandardSgpa(KernelProjections):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(embed_dim, num_heads, kernel, tied=tied, positions=positions, dropout=dropout)
-        check_fields(type(self).__name__, [("max_tokens", max_tokens, max_tokens >= 1, "1 or more")])
+        checks = [
+            ("max_tokens", max_tokens, max_tokens >= 1, "1 or more"),
+            ("max_tokens", max_tokens, max_tokens <= WIDEST, f"at most {WIDEST}"),
+        ]
+        check_fields(type(self).__name__, checks)
         self.max_tokens, self.whitened, self.joint = max_tokens, whitened, joint
         self.W_s = nn.Linear(embed_dim, num_heads * max_tokens)
         self.W_log_s = nn.Linear(embed_dim, num_heads)

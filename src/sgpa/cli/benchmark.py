@@ -90,7 +90,7 @@ def _cluster(address: str, on_progress: Any) -> Any:
     try:
         ray: Any = import_module("sgpa.experiments.runner.executors.ray")
     except ImportError as error:
-        raise SgpaError(f"a cluster needs Ray: pip install 'sgpa[cluster]' ({error})") from None
+        raise SgpaError(f"a cluster needs Ray: pip install ray ({error})") from None
     return ray.Cluster(address, on_progress)
 
 

@@ -1,5 +1,7 @@
 """`sgpa predict`: answers for new inputs."""
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,13 +10,26 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sgpa.cli.options import AsJson, Device, Run, rename_arguments_in_errors, saved_predictor, show_json
+from sgpa.cli.options import (
+    RUN_FOLDER,
+    AsJson,
+    Device,
+    Run,
+    rename_arguments_in_errors,
+    require_folder,
+    require_path,
+    saved_predictor,
+    show_json,
+)
 from sgpa.cli.progress import console
+from sgpa.core.pretrained import located
 
 if TYPE_CHECKING:
     from sgpa.inference.answers import Answer, Trained
 
+FILE_WIDTH = 200  # characters of a line of the table in a file
 SHOWN = 60  # characters of a text in the table
+MOST_REASONS = 5  # inputs that cannot be read whose reason is printed
 
 
 def predict(
@@ -44,15 +59,31 @@ def predict(
             show_default=False,
         ),
     ] = None,
+    max_error: Annotated[
+        float | None,
+        typer.Option(
+            help="Trust answers so that at most this share of the trusted ones is wrong; for values, trust a "
+            "90 % interval that reaches at most so far. By default as in training.",
+            show_default=False,
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Make an input that cannot be read an error.")
+    ] = False,
     device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
     """Predict labels or values for new inputs, with uncertainty. Needs none of the training data.
 
     An answer is not trusted for one of two reasons. Unsure: its entropy (for values, its variance) is above a
-    limit, chosen on held-out data so that at most 10 % of the trusted answers are wrong. Unfamiliar: the
-    input is more novel than 95 % of held-out data.
+    limit, chosen on held-out data so that few of the trusted answers are wrong (--max-error). Unfamiliar: the
+    input is more novel than 95 % of held-out data. An input that cannot be read gets the answer "unreadable",
+    with the reason.
     """
+    run = located(run)
+    require_folder(run, RUN_FOLDER)
+    for file in files or []:
+        require_path(file)
     from sgpa.core.devices import check_device
     from sgpa.inference.answers import write_csv
 
@@ -61,10 +92,13 @@ def predict(
     with console.status("reading the model"):
         trained = saved.open(device)
     options = {"text_column": "--column", "smiles_column": "--column", "`samples`": "--samples"}
+    options |= {"trust: max_error": "--max-error", "max_error=": "--max-error "}
     with rename_arguments_in_errors(options), console.status("predicting"):
         if samples is not None:
             trained = trained.with_samples(samples)
-        answers = trained.answers(trained.reader.read(files or [], text or [], column))
+        if max_error is not None:
+            trained = trained.with_max_error(max_error)
+        answers = trained.predict_files(files or [], text or [], column, strict=strict)
     if out is not None:
         write_csv(answers, out)
     if as_json:
@@ -75,15 +109,16 @@ def predict(
         typer.echo(f"Answers: {out}")
 
 
-def _show(answers: "list[Answer]", trained: "Trained") -> None:
-    """One line per answer."""
+def _show(answers: "Sequence[Answer]", trained: "Trained") -> None:
+    """One line per answer, and the reasons for inputs that cannot be read."""
+    from sgpa.inference.answers import UNREADABLE
+
     regression = "value" in answers[0]
     columns = (
         {"value": "value", "deviation": "± deviation", "model_deviation": "from the model"}
-        | {"data_deviation": "from the data"}
+        | {"low_90": "90 % from", "high_90": "to"}
         if regression
-        else {"label": "label", "probability": "probability", "entropy": "entropy"}
-        | {"mutual_information": "mutual inf."}
+        else {"label": "label", "probability": "prob.", "entropy": "entropy"}
     )
     table = Table(box=None, pad_edge=False)
     table.add_column("input", overflow="fold")
@@ -93,27 +128,47 @@ def _show(answers: "list[Answer]", trained: "Trained") -> None:
     if measured:
         table.add_column("novelty", justify="right")
     table.add_column("trust")
+    folder = _common_folder(answers)
     for answer in answers:
         shown = [answer[name] for name in columns]
-        cells = [escape(x) if isinstance(x, str) else f"{x:.4g}" if regression else f"{x:.3f}" for x in shown]
-        cells += [f"{answer['novelty']:.2f}"] if measured else []
-        trust = "yes" if answer["trust"] else f"[bold red]no[/] ({answer['reason']})"
-        table.add_row(escape(_input(answer)), *cells, trust)
-    Console().print(table)
+        cells = [_cell(x, ".4g" if regression else ".3f") for x in shown]
+        cells += [_cell(answer["novelty"], ".2f")] if measured else []
+        trust = (
+            "yes" if answer["trust"] else f"[bold red]no[/] ({escape(answer['reason'].partition(':')[0])})"
+        )
+        table.add_row(escape(_input(answer, folder)), *cells, trust)
+    screen = Console()
+    (screen if screen.is_terminal else Console(width=FILE_WIDTH)).print(table)  # lines of a file stay whole
+    unreadable = [answer for answer in answers if answer["reason"].startswith(UNREADABLE)]
+    for answer in unreadable[:MOST_REASONS]:
+        typer.echo(f"{_input(answer, folder)}: {answer['reason']}")
+    if len(unreadable) > MOST_REASONS:
+        typer.echo(
+            f"and {len(unreadable) - MOST_REASONS} more that cannot be read; --json and --out list all"
+        )
     doubtful = [answer["reason"] for answer in answers if not answer["trust"]]
     if doubtful:
         typer.echo(f"Do not trust {len(doubtful)} of {len(answers)} answers.")
-    rule = trained.rule
-    if rule.max_error is not None and not rule.guaranteed:
-        typer.echo(
-            f"The limit on entropy is an estimate: {rule.rows} held-out rows cannot show that at most "
-            f"{rule.max_error:.0%} of the trusted answers are wrong."
-        )
+    if trained.rule.doubt:
+        typer.echo(trained.rule.doubt)
 
 
-def _input(answer: "Answer") -> str:
-    """The input of an answer, short enough for a table."""
+def _cell(value: "str | float | None", form: str) -> str:
+    return escape(value) if isinstance(value, str) else "–" if value is None else f"{value:{form}}"
+
+
+def _common_folder(answers: "Sequence[Answer]") -> Path | None:
+    """The folder that holds the files of all answers; None for texts, SMILES and paths of both kinds."""
+    files = [Path(answer["file"]) for answer in answers if "text" not in answer and "smiles" not in answer]
+    if not files or len({file.is_absolute() for file in files}) > 1:
+        return None
+    return Path(os.path.commonpath([file.parent for file in files]))
+
+
+def _input(answer: "Answer", folder: Path | None) -> str:
+    """The input of an answer, short enough for a table; files without the folder that they share."""
     text = answer.get("text", answer.get("smiles"))
     if text is None:
-        return str(answer["file"])
+        file = Path(answer["file"])
+        return str(file if folder is None else file.relative_to(folder))
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."

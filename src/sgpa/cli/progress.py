@@ -4,10 +4,11 @@ import os
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID
+
+from sgpa.core.progress import LINE_SECONDS, progress_columns
 
 console = Console(stderr=True)
-LINE_SECONDS = 30.0  # between two lines about the same work, if the output is not a terminal
 
 
 class ProgressBars:
@@ -17,16 +18,10 @@ class ProgressBars:
     """
 
     def __init__(self) -> None:
-        columns = (
-            TextColumn("{task.description:<18}", markup=False),
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}", markup=False),
-        )
         self.silent = os.environ.get("RANK", "0") != "0"  # set by torchrun: only the first process prints
-        self.bar = Progress(*columns, console=console, disable=self.silent or not console.is_terminal)
+        self.bar = Progress(
+            *progress_columns(18), console=console, disable=self.silent or not console.is_terminal
+        )
         self.tasks: dict[str, TaskID] = {}
         self.lines: dict[str, tuple[float, int, bool]] = {}  # of the last line: time, number, whether the end
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -11,20 +11,15 @@ from sgpa.cli.options import (
     DataDir,
     Device,
     Settings,
-    command_line,
     rename_arguments_in_errors,
-    show_tables,
+    require_file,
+    require_folder,
+    require_writable,
 )
-from sgpa.cli.progress import ProgressBars, console
+from sgpa.cli.progress import ProgressBars
+from sgpa.cli.train_user_data import AUTO, absolute, train_user_data
 from sgpa.core.errors import ConfigError, nearest
 from sgpa.core.names import RECIPE_NAMES, method_id
-
-if TYPE_CHECKING:
-    from sgpa.data import Dataset
-    from sgpa.experiments.recipes.user_data import UserData
-    from sgpa.experiments.runner import RunFolder
-
-AUTO = "auto"
 
 
 class TrainGroup(TyperGroup):
@@ -56,6 +51,30 @@ Epochs = Annotated[int | None, typer.Option(min=2, help="Passes over the trainin
 Lr = Annotated[float | None, typer.Option(help="Initial learning rate.")]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Rows per step.")]
 Seed = Annotated[int, typer.Option(help="Random seed, 0 or more.")]
+MaxError = Annotated[
+    float | None,
+    typer.Option(
+        help="Accepted share of wrong answers among the trusted ones. By default half of the model's own "
+        "error, at most 0.1.",
+        show_default=False,
+    ),
+]
+MaxReach = Annotated[
+    float | None,
+    typer.Option(
+        "--max-error",
+        help="Trust an answer if its 90 % interval reaches at most so far, in the unit of the target.",
+        show_default=False,
+    ),
+]
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        help="Learn from features of a frozen network: minilm (texts), a folder that save_pretrained wrote, "
+        "or a name on the Hugging Face hub.",
+        show_default=False,
+    ),
+]
 Compare = Annotated[bool, typer.Option("--compare", help="Also train a point model (MLE) to compare with.")]
 
 
@@ -64,8 +83,10 @@ def images(
     directory: Annotated[Path, typer.Argument(help="One sub-folder of images per class.")],
     out: Out = None,
     size: Annotated[int, typer.Option(min=4, help="Images are cropped to squares of so many pixels.")] = 32,
+    backbone: Backbone = None,
     method: UserMethod = AUTO,
     compare: Compare = False,
+    max_error: MaxError = None,
     steps: Steps = None,
     epochs: Epochs = None,
     batch_size: BatchSize = None,
@@ -75,11 +96,20 @@ def images(
     device: Device = "cpu",
 ) -> None:
     """Train a classifier of images, test it and write a report. Re-run the same command to resume."""
+    require_folder(directory, "a folder with one sub-folder of images per class")
+    require_writable(out)
     from sgpa.experiments.tasks import ImageFolderConfig
 
-    task = ImageFolderConfig(path=str(directory.resolve()), size=size, split_seed=seed)
-    optim = {"steps": steps, "epochs": epochs, "batch_size": batch_size, "lr": lr}
-    _train_user_data(task, "images", method, compare, optim, out, seed, settings or [], device)
+    task = ImageFolderConfig(
+        path=str(directory.resolve()),
+        size=size,
+        split_seed=seed,
+        split="stratified",
+        augment="none" if backbone else "auto",
+        backbone=absolute(backbone),
+    )
+    given = {"steps": steps, "epochs": epochs, "batch_size": batch_size, "lr": lr, "max_error": max_error}
+    train_user_data(task, "images", method, compare, given, out, seed, settings or [], device)
 
 
 @train_app.command(epilog="Example: sgpa train text reviews.csv --label stars")
@@ -89,8 +119,10 @@ def text(
     column: Annotated[str | None, typer.Option(help="The column of texts; guessed by default.")] = None,
     label: Annotated[str | None, typer.Option(help="The column of labels; guessed by default.")] = None,
     vocabulary: Annotated[int, typer.Option(min=300, help="Size of the tokenizer's vocabulary.")] = 8000,
+    backbone: Backbone = None,
     method: UserMethod = AUTO,
     compare: Compare = False,
+    max_error: MaxError = None,
     steps: Steps = None,
     epochs: Epochs = None,
     batch_size: BatchSize = None,
@@ -100,6 +132,8 @@ def text(
     device: Device = "cpu",
 ) -> None:
     """Train a classifier of texts, test it and write a report. Re-run the same command to resume."""
+    require_file(file, "a CSV, TSV or Parquet file with a text and a label column")
+    require_writable(out)
     from sgpa.experiments.tasks import TextTableConfig
 
     task = TextTableConfig(
@@ -107,11 +141,14 @@ def text(
         text_column=column,
         label_column=label,
         vocabulary=vocabulary,
+        lowercase=True,
         split_seed=seed,
+        split="stratified",
+        backbone=absolute(backbone),
     )
-    optim = {"steps": steps, "epochs": epochs, "batch_size": batch_size, "lr": lr}
+    given = {"steps": steps, "epochs": epochs, "batch_size": batch_size, "lr": lr, "max_error": max_error}
     with rename_arguments_in_errors({"text_column": "--column", "label_column": "--label"}):
-        _train_user_data(task, "texts", method, compare, optim, out, seed, settings or [], device)
+        train_user_data(task, "texts", method, compare, given, out, seed, settings or [], device)
 
 
 @train_app.command(epilog="Example: sgpa train molecules solubility.csv --target logS")
@@ -122,6 +159,7 @@ def molecules(
     target: Annotated[str | None, typer.Option(help="The column of numbers; guessed by default.")] = None,
     method: UserMethod = AUTO,
     compare: Compare = False,
+    max_error: MaxReach = None,
     steps: Steps = None,
     epochs: Epochs = None,
     batch_size: BatchSize = None,
@@ -131,96 +169,20 @@ def molecules(
     device: Device = "cpu",
 ) -> None:
     """Train a regression of molecules, test it and write a report (needs the extra `graph`)."""
+    require_file(file, "a CSV or Parquet file with a column of SMILES and one of numbers")
+    require_writable(out)
     from sgpa.experiments.tasks import MoleculeTableConfig
 
     task = MoleculeTableConfig(
-        path=str(file.resolve()), smiles_column=smiles, target_column=target, split_seed=seed
+        path=str(file.resolve()),
+        smiles_column=smiles,
+        target_column=target,
+        split_seed=seed,
+        split="stratified",
     )
-    optim = {"steps": steps, "epochs": epochs, "batch_size": batch_size, "lr": lr}
+    given = {"steps": steps, "epochs": epochs, "batch_size": batch_size, "lr": lr, "max_error": max_error}
     with rename_arguments_in_errors({"smiles_column": "--smiles", "target_column": "--target"}):
-        _train_user_data(task, "molecules", method, compare, optim, out, seed, settings or [], device)
-
-
-def _methods(method: str, compare: bool, validation: "Dataset") -> tuple[str, ...]:
-    """The methods to train; "auto": SGPA and the point model, with a temperature if one can be fitted."""
-    targets = validation.targets
-    several = not targets.is_floating_point() and bool((targets != targets[0]).any())
-    chosen = ("sgpa", "ts" if several else "mle") if method == AUTO else (method_id(method),)
-    return tuple(dict.fromkeys((*chosen, *(("mle",) if compare else ()))))
-
-
-def _train_user_data(
-    task: "UserData",
-    kind: str,
-    method: str,
-    compare: bool,
-    optim: dict[str, Any],
-    out: Path | None,
-    seed: int,
-    settings: list[str],
-    device: str,
-) -> None:
-    """Train and test methods, choose one if `method` is auto, and write results and report of all cells."""
-    from sgpa.core.devices import check_device
-    from sgpa.experiments.recipes import plans
-    from sgpa.experiments.recipes.user_data import user_recipe
-    from sgpa.experiments.runner import RunFolder, collect, finished_cells, run_cells, write_results
-    from sgpa.experiments.runner.run_folder import load_task
-    from sgpa.report import write_report
-    from sgpa.training import process_group
-
-    check_device(device)
-    with console.status("reading the data"):
-        splits = load_task(task, seed, None).splits
-    methods = _methods(method, compare, splits.validation)
-    recipe = user_recipe(task, len(splits.train), methods=methods, **optim)
-    out = out or Path("runs") / recipe.name
-    run_folder = RunFolder.of(recipe, out, settings, device=device)
-    run_folder.check()
-    if process_group.leader():
-        _announce(run_folder, seed)
-    with ProgressBars() as bars:
-        run_cells(run_folder, plans(run_folder.recipe), seed, bars.on_progress)
-    if not process_group.leader():
-        return
-    comparison = _choose(run_folder, seed) if method == AUTO else ""
-    cells = [cell.folder for cell in finished_cells(out)]
-    title = f"{recipe.name}: {len(splits.train) + len(splits.validation)} {kind}"
-    results = collect(cells, run_folder.recipe, command=command_line(), title=title)
-    page = write_report(write_results(out, results), out)
-    show_tables(results)
-    typer.echo(comparison, nl=bool(comparison))
-    typer.echo(f"Report: {page}\nRun: {out}\nNext: sgpa predict {out} FILES")
-
-
-def _announce(run_folder: "RunFolder", seed: int) -> None:
-    """One line: how many rows there are and how long the training takes."""
-    from sgpa.experiments.recipes import plans
-    from sgpa.training.fit_display import estimate_seconds, in_words
-
-    task = run_folder.task(seed)
-    train, validation, test = (
-        len(part) for part in (task.splits.train, task.splits.validation, task.splits.test)
-    )
-    longest = max(plans(run_folder.recipe), key=lambda plan: len(plan.stages))
-    seconds = estimate_seconds(longest, run_folder.model(task), task.splits.train, seed)
-    text = f"{train} rows to train on, {validation} held out, {test} to test: training takes at most "
-    console.print(text + in_words(seconds), markup=False, highlight=False, soft_wrap=True)
-
-
-def _choose(run_folder: "RunFolder", seed: int) -> str:
-    """Make the method that is better on held-out rows the folder's first; returns the comparison in words."""
-    from sgpa.experiments.recipes import plans
-    from sgpa.inference.saved import read_saved
-    from sgpa.training.compare import compare
-
-    predictors = {
-        plan.method.id: read_saved(run_folder.cell(plan, seed)).open(run_folder.device).predictor
-        for plan in plans(run_folder.recipe)
-    }
-    comparison = compare(predictors, run_folder.task(seed).splits.validation)
-    run_folder.prefer(comparison.chosen)
-    return str(comparison)
+        train_user_data(task, "molecules", method, compare, given, out, seed, settings or [], device)
 
 
 def train_recipe(

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from sgpa.core.errors import CheckpointError, ConfigError, nearest
+from sgpa.core.arguments import fits, in_words
+from sgpa.core.errors import CheckpointError, ConfigError, nearest, shown
 
 Config = TypeVar("Config")
 
@@ -153,7 +154,7 @@ def _value(text: str, wanted: Any, path: str) -> Any:
     for candidate in (value, text):
         if (converted := _as(candidate, wanted)) is not _NO:
             return converted
-    raise ConfigError(f"{path}={text}: expected {_words(wanted)}")
+    raise ConfigError(f"{path}={text}: expected {in_words(wanted)}")
 
 
 _NO = object()
@@ -180,42 +181,12 @@ def _as(value: Any, wanted: Any) -> Any:  # noqa: PLR0911
     return value if isinstance(wanted, type) and isinstance(value, wanted) else _NO
 
 
-def _fits(value: Any, wanted: Any) -> bool:
-    """Whether a value that was read from a file has the type of its field; types that say little fit all."""
-    origin = typing.get_origin(wanted)
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, kind) for kind in typing.get_args(wanted))
-    if origin is Literal:
-        return value in typing.get_args(wanted)
-    if origin is tuple:
-        kind = typing.get_args(wanted)[0]
-        return isinstance(value, tuple) and all(_fits(item, kind) for item in value)
-    if wanted in (int, float):
-        numbers = int if wanted is int else int | float
-        return isinstance(value, numbers) and not isinstance(value, bool) and abs(value) < float("inf")
-    if wanted in (bool, str, types.NoneType) or is_dataclass(wanted):
-        return isinstance(value, wanted)
-    return True
-
-
 def _number(item: Any) -> Any:
     """The number that a text spells, or the text itself."""
     try:
         return json.loads(item) if isinstance(item, str) else item
     except json.JSONDecodeError:
         return item
-
-
-def _words(wanted: Any) -> str:
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
-    origin = typing.get_origin(wanted)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(_words(kind) for kind in typing.get_args(wanted))
-    if origin is Literal:
-        return " or ".join(map(str, typing.get_args(wanted)))
-    if origin is tuple:
-        return "a list, separated by commas"
-    return "none" if wanted is types.NoneType else names.get(wanted, getattr(wanted, "__name__", str(wanted)))
 
 
 def to_plain(config: Any, names: Mapping[type, str] | None = None) -> Any:
@@ -257,8 +228,8 @@ def _from_plain(data: Any, kinds: Mapping[str, type], source: str) -> Any:
     given = {key: _from_plain(value, kinds, source) for key, value in data.items() if known.get(key)}
     hints = typing.get_type_hints(kind)
     for key, value in given.items():
-        if not _fits(value, hints[key]):
-            raise ConfigError(f"{source}: {name}: {key}={value!r} (allowed: {_words(hints[key])})")
+        if not fits(value, hints[key]):
+            raise ConfigError(f"{source}: {name}: {key}={shown(value)} (allowed: {in_words(hints[key])})")
     try:
         return kind(**given)
     except TypeError as error:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from sgpa.core.errors import check_fields
+from sgpa.core.errors import ConfigError, check_fields
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -36,5 +36,7 @@ def peak(device: str) -> int | None:
 def check_device(name: str) -> None:
     """Raise unless the device exists."""
     known = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    if name.startswith("cuda") and len(known) == 1:
+        raise ConfigError(f"device {name!r}: no GPU found; use --device cpu (in Python device='cpu')")
     fine = name in known or (name == "cuda" and len(known) > 1)
     check_fields("trainer", [("device", name, fine, ", ".join(known))])

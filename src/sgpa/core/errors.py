@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 
 class SgpaError(Exception):
@@ -17,6 +18,10 @@ class ConfigError(SgpaError, ValueError):
     """A setting is outside its allowed range."""
 
 
+class ArgumentError(InputError, ConfigError, TypeError):
+    """An argument or a setting has the wrong type, is missing or is unknown."""
+
+
 class NumericalError(SgpaError, ArithmeticError):
     """A matrix cannot be factorised or a value stopped being finite."""
 
@@ -25,12 +30,33 @@ class CheckpointError(SgpaError):
     """A saved model or run cannot be read back."""
 
 
+LONGEST = 80  # characters of a value in a message
+
+
+def shown(value: Any) -> str:
+    """A value in an error message: one short line; arrays and tensors by type and shape."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        layout = str(getattr(value, "layout", "torch.strided")).removeprefix("torch.").removesuffix("strided")
+        kind = f"{layout or ('meta' if getattr(value, 'is_meta', False) else '')} {type(value).__name__}"
+        return f"{kind.strip()} {list(value.shape)} of {value.dtype}"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # of a class that is not ours
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
 Check = tuple[str, object, bool, str]  # field, its value, whether it is valid, what is allowed
+
+
+def one_line(text: object) -> str:
+    """A text, such as a file name, without line breaks and other control characters."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def check_fields(owner: str, checks: Iterable[Check]) -> None:
     """Raise one `ConfigError` that lists every field that is out of range."""
-    bad = [f"{name}={value!r} (allowed: {allowed})" for name, value, ok, allowed in checks if not ok]
+    bad = [f"{name}={shown(value)} (allowed: {allowed})" for name, value, ok, allowed in checks if not ok]
     if bad:
         raise ConfigError(f"{owner}: " + "; ".join(bad))
 
@@ -51,6 +77,19 @@ def disk_full(error: BaseException | None) -> bool:
     """Whether an error, or one that it came from, is that of a full disk or quota."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in FULL:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+class LostWorker(SgpaError):
+    """The process of a job died."""
+
+
+def passing(error: BaseException | None) -> bool:
+    """Whether the cause is outside: a disk, a folder or a process. The same work may succeed later."""
+    while error is not None:
+        if isinstance(error, OSError | LostWorker):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -15,7 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from sgpa.core.errors import CheckpointError, InputError
+from sgpa.core.arguments import mismatch
+from sgpa.core.errors import CheckpointError, InputError, one_line
 
 
 @contextmanager
@@ -56,14 +57,19 @@ def json_text(data: Any) -> str:
     return json.dumps(_plain(data), indent=1, allow_nan=False)
 
 
-def read_json(path: Path) -> Any:
-    """Read JSON, with an error that names the file."""
+def read_json(path: Path, wanted: Any = Any) -> Any:
+    """Read JSON, with an error that names the file; `wanted` is the type that it must have."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CheckpointError(f"{path} does not exist") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{one_line(path)} does not exist") from None
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not valid JSON ({error}); it was damaged or cut short") from None
+    if (wrong := mismatch(data, wanted)) is not None:
+        raise CheckpointError(f"{path}: {wrong}; it was damaged or made by something else")
+    return data
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Any = None) -> None:
@@ -71,9 +77,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Any = None) -
     flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with replacing(path) as temporary:
         try:
-            save_file(flat, temporary, metadata={"note": json.dumps(note), "sha256": _checksum(flat)})
+            save_file(flat, temporary, metadata={"note": json.dumps(note), "sha256": checksum_of(flat)})
         except SafetensorError as error:
-            code = re.search(r"code: (\d+)", str(error))  # of the system, such as 28 for a full disk
+            code = re.search(
+                r"(?:code: |os error )(\d+)", str(error)
+            )  # of the system, such as 28 for a full disk
             if code is None:
                 raise
             raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from None
@@ -93,13 +101,13 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read ({error}); it was damaged or cut short") from None
-    if metadata.get("sha256", checksum := _checksum(tensors)) != checksum:
+    if metadata.get("sha256", checksum := checksum_of(tensors)) != checksum:
         raise CheckpointError(f"{path} does not have the checksum it was written with; it was damaged")
     return tensors, note
 
 
-def _checksum(tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of names, types, shapes and bytes."""
+def checksum_of(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of names, types, shapes and bytes; the order of entries in a file does not count."""
     checksum = hashlib.sha256()
     for name in sorted(tensors):
         x = tensors[name].contiguous()
@@ -163,7 +171,14 @@ def copy_all(pairs: list[tuple[Path, Path]], folder: Path) -> None:
 
 def load_exactly(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
     """Load weights whose names and shapes must be those of the model; `source` is named in the error."""
-    expected = {name: tuple(p.shape) for name, p in model.state_dict().items()}
+    check_fit(model.state_dict(), weights, source)
+    check_weights(weights, source, model.state_dict())
+    model.load_state_dict(dict(weights))
+
+
+def check_fit(state: Mapping[str, Tensor], weights: Mapping[str, Tensor], source: Path) -> None:
+    """Raise unless names and shapes of weights are those of a model's state."""
+    expected = {name: tuple(p.shape) for name, p in state.items()}
     given = {name: tuple(w.shape) for name, w in weights.items()}
     wrong = sorted(n for n in expected.keys() | given.keys() if expected.get(n) != given.get(n))
     if wrong:
@@ -172,8 +187,6 @@ def load_exactly(model: nn.Module, weights: Mapping[str, Tensor], source: Path) 
             f"{source}: {len(wrong)} weights do not fit the config; the first is {name}: "
             f"expected {expected.get(name, 'none')}, found {given.get(name, 'none')}"
         )
-    check_weights(weights, source, model.state_dict())
-    model.load_state_dict(dict(weights))
 
 
 def check_weights(weights: Mapping[str, Tensor], source: Path | str, expected: Mapping[str, Tensor]) -> None:

@@ -1,10 +1,28 @@
-"""What a model reads: image tensors, token ids, graphs, sentences with features. All are frozen."""
+"""What a model reads: image tensors, token ids, graphs, sentences, sequences of features. All are frozen."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from sgpa.core.errors import ArgumentError, InputError, shown
+
+
+def _check(owner: str, **parts: tuple[object, str, type]) -> None:
+    """Raise unless each part is a tensor of integers or floats with as many dimensions as its letters."""
+    for name, (value, letters, kind) in parts.items():
+        tensor = isinstance(value, Tensor) and value.layout == torch.strided and value.ndim == len(letters)
+        right = tensor and (value.is_floating_point() if kind is float else not _inexact(value))  # type: ignore[attr-defined, arg-type]
+        if not right:
+            words = "floating-point" if kind is float else "integer"
+            raise ArgumentError(
+                f"{owner}: {name}={shown(value)} (allowed: {words} Tensor [{', '.join(letters)}])"
+            )
+
+
+def _inexact(x: Tensor) -> bool:
+    return x.is_floating_point() or x.is_complex() or x.dtype == torch.bool
 
 
 @dataclass(frozen=True)
@@ -15,6 +33,19 @@ class Graphs:
     edges: Tensor  # end points, both directions listed    [B, M, 2] int
     edge_types: Tensor  # edge types                       [B, M] int
     identifiers: Tensor  # orthonormal node identifiers    [B, N, P] float
+
+    def __post_init__(self) -> None:
+        _check("Graphs", nodes=(self.nodes, "BN", int), edges=(self.edges, "BM2", int))
+        _check(
+            "Graphs", edge_types=(self.edge_types, "BM", int), identifiers=(self.identifiers, "BNP", float)
+        )
+        (B, N), M = self.nodes.shape, self.edges.shape[1]
+        fine = self.edges.shape == (B, M, 2) and self.edge_types.shape == (B, M)
+        if not fine or self.identifiers.shape[:2] != (B, N):
+            sizes = ", ".join(
+                f"{name} {list(getattr(self, name).shape)}" for name in self.__dataclass_fields__
+            )
+            raise InputError(f"Graphs: {sizes} (allowed: [B, N], [B, M, 2], [B, M], [B, N, P])")
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -52,6 +83,12 @@ class Words:
     ids: Tensor  # word ids                                       [B, T] int
     layers: Tensor  # features of each layer, any float type      [B, T, L, F]
 
+    def __post_init__(self) -> None:
+        _check("Words", ids=(self.ids, "BT", int), layers=(self.layers, "BTLF", float))
+        if self.layers.shape[:2] != self.ids.shape:
+            sizes = f"ids {list(self.ids.shape)}, layers {list(self.layers.shape)}"
+            raise InputError(f"Words: {sizes} (allowed: [B, T], [B, T, L, F])")
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -68,7 +105,65 @@ class Words:
         return Words(self.ids.to(device), self.layers.to(device))
 
 
-Inputs = Tensor | Graphs | Words
+@dataclass(frozen=True)
+class Features:
+    """A padded batch of sequences of features, such as the hidden states of a frozen network.
+
+    Args:
+        values: [B, T, F], any float type; what stands at padding is ignored.
+        padding: [B, T] bool, True at padding, as `key_padding_mask` of `nn.MultiheadAttention`.
+
+    Example:
+        >>> rows = Features.of(torch.randn(2, 5, 8), lengths=[5, 3])
+        >>> rows.padding.sum(1).tolist()
+        [0, 2]
+    """
+
+    values: Tensor
+    padding: Tensor
+
+    def __post_init__(self) -> None:
+        values, padding = self.values, self.padding
+        if values.ndim != 3 or not values.is_floating_point():
+            raise InputError(f"features: {values.dtype} {list(values.shape)} (allowed: floats [N, T, F])")
+        if padding.shape != values.shape[:2] or padding.dtype != torch.bool:
+            raise InputError(
+                f"features: padding={padding.dtype} {list(padding.shape)} "
+                f"(allowed: bool {list(values.shape[:2])}, True at padding)"
+            )
+
+    @staticmethod
+    def of(values: Tensor, lengths: Tensor | Sequence[int] | None = None) -> "Features":
+        """Rows whose first `lengths` [N] tokens are real; all of them where none are given."""
+        if values.ndim != 3:
+            raise InputError(f"features: shape {list(values.shape)} (allowed: [N, T, F])")
+        N, T = values.shape[:2]
+        if lengths is None:
+            return Features(values, torch.zeros(N, T, dtype=torch.bool, device=values.device))
+        real = torch.as_tensor(lengths, device=values.device)
+        if real.shape != (N,) or bool((real < 1).any()) or bool((real > T).any()):
+            raise InputError(
+                f"features: lengths have shape {list(real.shape)} (allowed: {N} numbers, 1 to {T})"
+            )
+        return Features(values, torch.arange(T, device=values.device) >= real.unsqueeze(1))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a padded row."""
+        return self.values.shape[1]
+
+    def __getitem__(self, rows: Tensor | slice) -> "Features":
+        return Features(self.values[rows], self.padding[rows])
+
+    def to(self, device: torch.device | str) -> "Features":
+        """The same rows on another device."""
+        return Features(self.values.to(device), self.padding.to(device))
+
+
+Inputs = Tensor | Graphs | Words | Features
 
 
 @dataclass(frozen=True)

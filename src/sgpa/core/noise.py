@@ -6,7 +6,8 @@ devices draws what it would have drawn on one.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -107,7 +108,7 @@ class Shard:
 
 
 Source = Generated | Recording | Playback | Shard
-_sources: list[Source] = []  # of the blocks that are open, the innermost last
+_source: ContextVar[Source | None] = ContextVar("source", default=None)  # every thread has its own
 
 
 def sharded() -> bool:
@@ -115,21 +116,30 @@ def sharded() -> bool:
 
     Padding must then stay as it is in the whole batch, or numbers would be drawn for other shapes.
     """
-    return bool(_sources) and isinstance(_sources[-1], Shard)
+    return isinstance(_source.get(), Shard)
 
 
 @contextmanager
 def source(numbers: Source) -> Iterator[None]:
-    """Inside the block all random numbers of a model come from `numbers`."""
-    _sources.append(numbers)
+    """Inside the block all random numbers of a model come from `numbers`, in this thread alone."""
+    token = _source.set(numbers)
     try:
         yield
     finally:
-        _sources.pop()
+        _source.reset(token)
+
+
+def seeded(seed: int, device: torch.device) -> AbstractContextManager[None]:
+    """A block whose random numbers follow from a seed; torch's own generators are not used.
+
+    The numbers are those that `torch.manual_seed` would give.
+    """
+    return source(Generated(torch.Generator(device).manual_seed(seed)))
 
 
 def _ask(draw: Draw) -> Tensor:
-    return _sources[-1].take(draw) if _sources else draw.fresh()
+    numbers = _source.get()
+    return draw.fresh() if numbers is None else numbers.take(draw)
 
 
 def normal(shape: Sequence[int], like: Tensor, *, rows: int | None) -> Tensor:

@@ -17,7 +17,7 @@ def full_precision(x: Tensor) -> torch.autocast:
 
     Variances and KL are differences of nearly equal terms, which bfloat16 cannot represent.
     """
-    return torch.autocast(x.device.type, enabled=False)
+    return torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False)
 
 
 @contextmanager

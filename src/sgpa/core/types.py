@@ -1,5 +1,6 @@
 """Values that the parts of the package exchange: outputs, losses, predictions. All are frozen."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -8,6 +9,8 @@ from torch import Tensor
 
 from sgpa.core.errors import InputError
 from sgpa.core.inputs import Inputs
+
+BISECTIONS = 40  # of a quantile
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,8 @@ class Regression:
     Args:
         samples: the components' means f_s in the unit of the targets, [S, B].
         scale: b, one number for all components [] or one for each [S, 1].
+        residuals: |y - mean| / deviation of held-out rows in ascending order, from which `interval` takes its
+            widths; without them intervals are quantiles of the mixture.
 
     Example:
         >>> p = Regression(torch.tensor([[1.0], [3.0]]), torch.tensor(0.5))
@@ -143,6 +148,7 @@ class Regression:
 
     samples: Tensor  # f_s    [S, B]
     scale: Tensor  # b        [] or [S, 1]
+    residuals: Tensor | None = None  # |y - mean| / deviation of held-out rows, ascending   [n]
 
     @property
     def mean(self) -> Tensor:
@@ -168,6 +174,40 @@ class Regression:
     def score(self) -> Tensor:
         """Out-of-distribution score, high for unfamiliar inputs: the predictive variance, [B]."""
         return self.variance
+
+    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
+        """Lower and upper ends of the central interval that should hold `level` of the values, [B] each.
+
+        With `residuals` it is mean ± q deviation, with q the ceil((n + 1) level)-th of the n residuals: split
+        conformal prediction, which covers at least `level` of rows like the held-out ones. Where n is too
+        small for the level, q is the largest residual.
+
+        >>> p = Regression(torch.tensor([[1.0]]), torch.tensor(0.5), residuals=torch.tensor([0.5, 1.0, 2.0]))
+        >>> [round(float(end), 3) for end in p.interval(0.5)]
+        [0.293, 1.707]
+        """
+        if not 0 < level < 1:
+            raise InputError(f"level={level} (allowed: between 0 and 1)")
+        if self.residuals is None:
+            return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+        n = len(self.residuals)
+        rank = min(n, math.ceil((n + 1) * level - 1e-9))
+        half = self.residuals[rank - 1].to(self.mean) * self.variance.sqrt()
+        return self.mean - half, self.mean + half
+
+    def quantile(self, level: float) -> Tensor:
+        """The quantile of the mixture, [B], by bisection of its distribution function."""
+        b = self.scale.expand_as(self.samples)
+        reach = b * (-math.log(2 * min(level, 1 - level)))  # of one component: |quantile - f_s|   [S, B]
+        low, high = (self.samples - reach).amin(0), (self.samples + reach).amax(0)  # [B]
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            z = (middle - self.samples) / b  # [S, B]
+            below = (
+                torch.where(z < 0, z.clamp_max(0).exp() / 2, 1 - (-z.clamp_min(0)).exp() / 2).mean(0) < level
+            )
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return (low + high) / 2
 
 
 Prediction = Classification | Regression

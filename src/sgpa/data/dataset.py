@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError
 from sgpa.core.inputs import Batch, Inputs
 
@@ -13,6 +14,7 @@ Augment = Callable[[Inputs, torch.Generator], Inputs]  # a batch of inputs and t
 BUCKET = 50  # batches whose rows are sorted by length together
 
 
+@checked
 @dataclass(frozen=True)
 class Dataset:
     """Rows of inputs with their targets.
@@ -38,6 +40,8 @@ class Dataset:
     lengths: Tensor | None = None
 
     def __post_init__(self) -> None:
+        if self.targets.ndim == 0 or (isinstance(self.inputs, Tensor) and self.inputs.ndim == 0):
+            raise InputError("inputs or targets are one number (allowed: one row each)")
         if len(self.inputs) != len(self.targets):
             raise InputError(f"{len(self.inputs)} inputs but {len(self.targets)} targets")
         if len(self.targets) == 0:

@@ -1,6 +1,6 @@
 """From a predictor and test sets to records and curves."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -9,6 +9,7 @@ from sgpa.core.inputs import Inputs
 from sgpa.core.types import Classification, Prediction, Predictor, Regression
 from sgpa.data import Dataset
 from sgpa.evaluation import metrics
+from sgpa.evaluation.cases import Show, cases, coverage_name, covered, row_scores
 from sgpa.evaluation.results import OodSet, Results, Subject
 
 Judge = Callable[[Inputs, Prediction], tuple[np.ndarray, np.ndarray | None]]  # trusted? and novelty, [N]
@@ -25,6 +26,9 @@ def evaluate(
     shifts: Mapping[str, Callable[[], Dataset]] | None = None,
     ood: Mapping[str, OodSet] | None = None,
     judge: Judge | None = None,
+    adjust: Callable[[Prediction], Prediction] = lambda prediction: prediction,
+    show: Show | None = None,
+    classes: Sequence[str] = (),
 ) -> Results:
     """Evaluate in distribution, under each shift, and as a detector of each out-of-distribution set.
 
@@ -35,6 +39,9 @@ def evaluate(
         shifts: name -> function that makes a shifted test set. They can be large and are made one at a time.
         ood: name -> inputs that do not come from the training distribution.
         judge: says which answers are trusted, and how novel their inputs are.
+        adjust: what held-out rows add to a prediction: the residuals that intervals are made of.
+        show: how a test row is shown; with it, the results also hold scores and cases of single rows.
+        classes: their names, for the cases.
 
     Returns:
         One record per number, and curves for the report.
@@ -44,12 +51,15 @@ def evaluate(
         >>> evaluate(model, subject, test, ood={"photos": OodSet(photos)}).records  # doctest: +SKIP
     """
     results = Results()
-    clean = predictor.predict(test.inputs)
+    clean = adjust(predictor.predict(test.inputs))
     _measure(results, subject, "in-distribution", "", clean, test)
     for name, make in (shifts or {}).items():
         shifted = make()
         _measure(results, subject, "robustness", name, predictor.predict(shifted.inputs), shifted)
     _histogram(results, subject, "", clean)
+    if show is not None:
+        results.add_curve(subject, "rows", "", row_scores(clean, test.targets))
+        results.add_curve(subject, "cases", "", cases(clean, test.targets, show, classes))
     own = None if judge is None else judge(test.inputs, clean)
     for name, ood_set in (ood or {}).items():
         prediction = predictor.predict(ood_set.inputs)
@@ -128,13 +138,13 @@ def classification_metrics(p: np.ndarray, y: np.ndarray, entropy: np.ndarray) ->
 
 
 def regression_metrics(prediction: Regression, targets: Tensor) -> dict[str, float]:
-    """Errors of the mean, and the NLL of the mixture of samples."""
+    """Errors of the mean, the NLL of the mixture of samples, and the coverage of its intervals."""
     f, y = prediction.samples.cpu().double().numpy(), targets.cpu().double().numpy()
     return {
         "mae": metrics.mae(f.mean(0), y),
         "rmse": metrics.rmse(f.mean(0), y),
         "nll": metrics.laplace_mixture_nll(f, prediction.scale, y),
-    }
+    } | {coverage_name(level): float(inside.mean()) for level, inside in covered(prediction, targets).items()}
 
 
 def _measure(

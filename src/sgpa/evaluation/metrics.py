@@ -48,6 +48,7 @@ __all__ = [
     "ece",
     "fpr_at_95_tpr",
     "laplace_mixture_nll",
+    "laplace_mixture_nlls",
     "mae",
     "matthews",
     "mce",
@@ -236,7 +237,14 @@ def rmse(mean: npt.ArrayLike, y: npt.ArrayLike) -> float:
 
 
 def laplace_mixture_nll(samples: npt.ArrayLike, scale: npt.ArrayLike, y: npt.ArrayLike) -> float:
-    """Mean over inputs of -log 1/S sum_s Lap(y; f_s, b_s) for samples f [S,N] and targets y [N].
+    """Mean over inputs of `laplace_mixture_nlls`."""
+    return float(laplace_mixture_nlls(samples, scale, y).mean())
+
+
+def laplace_mixture_nlls(
+    samples: npt.ArrayLike, scale: npt.ArrayLike, y: npt.ArrayLike
+) -> npt.NDArray[np.float64]:
+    """-log 1/S sum_s Lap(y; f_s, b_s) for samples f [S,N] and targets y [N], [N].
 
     The scale b > 0 is one number for all samples, or one for each, [S,1]. The mixture is inside the
     logarithm: averaging log-densities over samples would be another, larger number.
@@ -250,4 +258,4 @@ def laplace_mixture_nll(samples: npt.ArrayLike, scale: npt.ArrayLike, y: npt.Arr
     if b.min() <= 0:
         raise InputError(f"scale={b.min()}; the Laplace scale must be positive")
     log_density = -np.abs(f - target) / b - np.log(2 * b)  # [S,N]
-    return float(-(np.logaddexp.reduce(log_density, axis=0) - np.log(len(f))).mean())
+    return np.asarray(np.log(len(f)) - np.logaddexp.reduce(log_density, axis=0))

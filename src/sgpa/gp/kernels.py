@@ -6,7 +6,10 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
+
+WIDEST = 65_536  # larger kernels are mistakes
 
 
 class Kernel(nn.Module):
@@ -20,6 +23,7 @@ class Kernel(nn.Module):
     # preset -> (log σ_f², mean of log ℓ, its standard deviation); ℓ is the σ_j of the paper
     presets: ClassVar[dict[str, tuple[float, float, float]]]
 
+    @checked
     def __init__(self, num_heads: int, head_width: int, *, variance: float = 1.0, lengthscale: float = 1.0):
         super().__init__()
         check_fields(
@@ -27,6 +31,8 @@ class Kernel(nn.Module):
             [
                 ("num_heads", num_heads, num_heads >= 1, "1 or more"),
                 ("head_width", head_width, head_width >= 1, "1 or more"),
+                ("num_heads", num_heads, num_heads <= WIDEST, f"at most {WIDEST}"),
+                ("head_width", head_width, head_width <= WIDEST, f"at most {WIDEST}"),
                 ("variance", variance, 0 < variance < math.inf, "positive and finite"),
                 ("lengthscale", lengthscale, 0 < lengthscale < math.inf, "positive and finite"),
             ],
@@ -37,6 +43,7 @@ class Kernel(nn.Module):
         )  # log ℓ  [H, D]
 
     @classmethod
+    @checked
     def preset(cls, name: str, num_heads: int, head_width: int) -> Self:
         """A kernel with named initial values.
 

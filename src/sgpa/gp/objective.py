@@ -5,6 +5,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
 from sgpa.core.types import Loss, ModelOutput
 from sgpa.gp.likelihoods import Likelihood
@@ -26,6 +27,7 @@ class Progress:
     dataset_size: int  # N, training sequences
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class KlWeights:
     """Weights of the two KL parts relative to the mean log-likelihood of a sequence.

@@ -11,13 +11,18 @@ from torch import Tensor
 
 from sgpa.core.errors import InputError
 from sgpa.core.files import write_text
+from sgpa.core.html import html_table
 from sgpa.core.precision import require_finite
 from sgpa.core.types import Classification, Predictor, Regression
+from sgpa.evaluation.cases import LEVELS
+from sgpa.inference.answer_list import AnswerList
+from sgpa.inference.given import read_given
 from sgpa.inference.novelty import NoveltyOf
-from sgpa.inference.readers import Reader, Rows
+from sgpa.inference.readers import Reader, Rows, read
 from sgpa.inference.trust import TrustRule
 
 Answer = dict[str, Any]
+UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True)
@@ -34,19 +39,67 @@ class Trained:
     classes: tuple[str, ...] = ()  # empty for regression
     novelty: NoveltyOf | None = None
 
+    def __repr__(self) -> str:
+        classes = f", classes={', '.join(self.classes[:10])}" if self.classes else ""
+        return f"Trained({type(self.predictor).__name__}, reads {self.reader.kind}{classes})"
+
+    def with_max_error(self, max_error: float) -> "Trained":
+        """The same with another limit of trust; see `sgpa.inference.trust.choose`."""
+        return replace(self, rule=self.rule.with_max_error(max_error))
+
     def with_samples(self, samples: int) -> "Trained":
         """The same with another number of samples; with 0 nothing is sampled. The rule stays."""
         return replace(self, predictor=self.predictor.with_samples(samples))
+
+    def predict_files(
+        self,
+        files: Sequence[str | Path] = (),
+        texts: Sequence[str] = (),
+        column: str | None = None,
+        *,
+        strict: bool = False,
+    ) -> AnswerList:
+        """Answers for files, folders and texts, as `sgpa predict` gives them; see `predict`."""
+        paths = [Path(file) for file in files]
+        return AnswerList(self.answers(read(self.reader, paths, texts, column, strict=strict)))
+
+    def predict(self, inputs: Any, *, column: str | None = None, strict: bool = False) -> AnswerList:
+        """Answers for new inputs.
+
+        Args:
+            inputs: One input, or a sequence of them. Models of images take paths of image files and folders,
+                and Pillow images; models of texts and molecules take texts and SMILES as strings, and files
+                of them as `Path`. All take tensors and arrays as `fit` does.
+            column: The column of texts or SMILES in tables; guessed by default.
+            strict: Raise for an input that cannot be read. By default it gets the answer "unreadable", which
+                is not trusted, with the reason; only inputs that are all unreadable are an error.
+
+        Returns:
+            One answer per input, with the fields that `answers` describes: `answer.label`, `answer.trust`.
+
+        Example:
+            >>> model = sgpa.load("runs/photos")  # doctest: +SKIP
+            >>> [(answer.label, answer.trust) for answer in model.predict("holiday/")]  # doctest: +SKIP
+        """
+        return AnswerList(self.answers(read_given(self.reader, inputs, column, strict=strict)))
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: what is predicted, by which method, which answers are trusted."""
+        kind = f"{len(self.classes)} classes: {', '.join(self.classes[:10])}" if self.classes else "a number"
+        trust = "unsure" if self.novelty is None else "unsure or unfamiliar"
+        facts = {"predicts": kind, "reads": self.reader.kind, "does not trust": f"answers that are {trust}"}
+        return html_table(("trained predictor", type(self.predictor).__name__), list(facts.items()))
 
     def answers(self, rows: Rows) -> list[Answer]:
         """One answer per row.
 
         Classification: label, its probability, the entropy of all probabilities and the mutual information,
         the part of the entropy that is due to the model (in nats). Regression: value and standard deviation,
-        and the parts of the deviation that are due to the model and to the data. Both: novelty (0 to 1, the
-        share of held-out rows that look more familiar), whether to trust the answer, and if not, why.
+        the parts of the deviation that are due to the model and to the data, and the ends of the 50 % and the
+        90 % interval. Both: novelty (0 to 1, the share of held-out rows that look more familiar), whether to
+        trust the answer, and if not, why. Of an input that cannot be read, only the last two are known.
         """
-        prediction = self.predictor.predict(rows.inputs)
+        prediction = self.rule.calibrated(self.predictor.predict(rows.inputs))
         require_finite(lambda: "the model's answers are not finite; it was damaged", prediction.score)
         novelty = None if self.novelty is None else self.novelty(rows.inputs)
         reasons = self.rule.reasons(prediction.score, novelty)
@@ -54,7 +107,8 @@ class Trained:
         if novelty is not None:
             added = [{"novelty": value} | row for value, row in zip(_list(novelty), added, strict=True)]
         answers = self._labels(prediction) if isinstance(prediction, Classification) else _values(prediction)
-        return [about | answer | more for about, answer, more in zip(rows.about, answers, added, strict=True)]
+        readable = [answer | more for answer, more in zip(answers, added, strict=True)]
+        return _in_order(readable, rows)
 
     def _labels(self, prediction: Classification) -> list[Answer]:
         names = self.classes or tuple(str(i) for i in range(prediction.probabilities.shape[-1]))
@@ -67,6 +121,21 @@ class Trained:
         return _rows(columns)
 
 
+def _in_order(answers: list[Answer], rows: Rows) -> list[Answer]:
+    """Answers with the descriptions of all rows; those that cannot be read have no value but the reason."""
+    left = iter(answers)
+    complete = []
+    for i, about in enumerate(rows.about):
+        if i not in rows.problems:
+            complete.append(about | next(left))
+            continue
+        nothing: Answer = dict.fromkeys(answers[0])
+        nothing |= {"label": UNREADABLE} if "label" in nothing else {}
+        reason = f"{UNREADABLE}: {rows.problems[i]}"
+        complete.append(about | nothing | {"trust": False, "reason": reason})
+    return complete
+
+
 def _values(prediction: Regression) -> list[Answer]:
     columns = {
         "value": _list(prediction.mean),
@@ -74,6 +143,9 @@ def _values(prediction: Regression) -> list[Answer]:
         "model_deviation": _list(prediction.model_variance.sqrt()),
         "data_deviation": _list(prediction.data_variance.sqrt()),
     }
+    for level in LEVELS:
+        ends = zip(("low", "high"), prediction.interval(level), strict=True)
+        columns |= {f"{end}_{round(100 * level)}": _list(values) for end, values in ends}
     return _rows(columns)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sgpa.core.errors import InputError
+from sgpa.core.arguments import checked
+from sgpa.core.errors import InputError, shown
 from sgpa.inference.novelty import MAX_ROWS, Novelty
 from sgpa.models.modes import evaluating
 from sgpa.models.pooled_features import PooledFeatures
@@ -42,6 +43,7 @@ class ModuleNovelty:
         return self.novelty.score(features_of(self.probe, inputs))
 
 
+@checked
 def novelty_of(
     module: nn.Module,
     train: Tensor | Sequence[Tensor],
@@ -83,7 +85,17 @@ def novelty_of(
         raise InputError(f"novelty_of: layers and head must be modules inside {type(module).__name__}")
     probe = Probe(module, tuple(layers), head, labels is not None, batch_first)
     train, held_out = ((x,) if isinstance(x, Tensor) else tuple(x) for x in (train, held_out))
+    kinds = [[(x.shape[1:], x.dtype) for x in given if x.ndim] for given in (train, held_out)]
+    if not kinds[0] or kinds[0] != kinds[1]:
+        raise InputError(
+            f"novelty_of: train={', '.join(map(shown, train))}, held_out={', '.join(map(shown, held_out))} "
+            "(allowed: tensors of rows that differ in number only)"
+        )
     rows, held_out_rows = _some(len(train[0])), _some(len(held_out[0]))
+    if labels is not None and labels.shape != (len(train[0]),):
+        raise InputError(
+            f"novelty_of: labels={shown(labels)} (allowed: a class for each of {len(train[0])} rows)"
+        )
     labels = None if labels is None else labels.cpu()[rows]
     fitted = features_of(probe, [x[rows] for x in train])
     standard = features_of(probe, [x[held_out_rows] for x in held_out])

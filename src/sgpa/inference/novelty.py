@@ -56,8 +56,9 @@ class ClassDistances:
 
     def to_class(self, x: Tensor) -> Tensor:
         """Squared distance to the nearest class mean, [N]."""
-        gaps = (x.double().unsqueeze(1) - self.means) @ self.within  # [N, K, E]
-        return gaps.square().sum(-1).amin(-1)
+        whitened = (x.double() - self.centre) @ self.within, (self.means - self.centre) @ self.within
+        exact = "donot_use_mm_for_euclid_dist"
+        return torch.cdist(*whitened, compute_mode=exact).amin(-1).square()  # of [N, K]
 
     def relative(self, x: Tensor) -> Tensor:
         """Distance to the nearest class less that to all rows, [N]; of one class the log distance itself."""

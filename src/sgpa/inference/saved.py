@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import relpath
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
+from sgpa.core.arguments import checked
 from sgpa.core.config import from_plain, to_plain
 from sgpa.core.errors import CheckpointError
 from sgpa.core.files import copy_all, read_json, read_tensors, write_json
@@ -18,16 +19,49 @@ from sgpa.core.names import METHOD_NAMES
 from sgpa.inference import readers
 from sgpa.inference.answers import Trained
 from sgpa.inference.novelty import NoveltyOf
-from sgpa.inference.trust import TrustRule
+from sgpa.inference.trust import SavedRule, TrustRule
 from sgpa.methods import NOTHING, Method
 from sgpa.methods.kinds import KINDS
-from sgpa.models import Transformer
+from sgpa.models import Transformer, saving
 from sgpa.models.saving import WEIGHTS
 
 FILE, RECIPE = "run.json", "recipe.json"
 COMBINED = "calibrated-together.safetensors"  # what an ensemble's combination needs
 NOVELTY = "novelty.safetensors"  # statistics of familiar inputs
 EXPORTED = ("method", "attention", "seed")  # entries of run.json that an exported model keeps
+
+
+class SavedMember(TypedDict):
+    """A member in `run.json`; paths are relative to it."""
+
+    model: str
+    calibrated: str | None
+
+
+class SavedValues(TypedDict):
+    """What is read of the settings in `recipe.json`."""
+
+    methods: NotRequired[list[str]]
+
+
+class SavedRecipe(TypedDict):
+    """What is read of `recipe.json`."""
+
+    values: NotRequired[SavedValues]
+
+
+class SavedRun(TypedDict):
+    """`run.json`."""
+
+    threshold: float | None
+    trust: NotRequired[SavedRule]
+    predictor: NotRequired[dict[str, Any]]
+    members: NotRequired[list[SavedMember]]
+    classes: list[str]
+    method: NotRequired[str]
+    attention: NotRequired[str]
+    seed: NotRequired[int]
+    trainings: NotRequired[list[str]]
 
 
 @dataclass(frozen=True)
@@ -58,6 +92,7 @@ class SavedPredictor:
             model = Transformer.from_pretrained(member.model).to(device)
             tensors = {} if member.calibrated is None else read_tensors(member.calibrated)[0]
             calibrated = {name: value.to(device) for name, value in tensors.items()}
+            saving.set_scale(model, calibrated)
             predictors.append(self.method.predictor(model, calibrated))
             models.append(model)
         combined = NOTHING if self.combined is None else read_tensors(self.combined)[0]
@@ -111,11 +146,9 @@ def read_metadata(folder: Path) -> dict[str, Any]:
             f"{folder} holds no finished run (there is no run.json); finish its training with `sgpa train`"
         )
     try:
-        metadata = read_json(file)
-    except CheckpointError:
-        metadata = None
-    if not isinstance(metadata, dict) or "threshold" not in metadata:
-        raise CheckpointError(f"{file} does not describe a run; it was damaged or made by something else")
+        metadata: dict[str, Any] = read_json(file, SavedRun)
+    except CheckpointError as error:
+        raise CheckpointError(f"{file} does not describe a run ({error})") from None
     return metadata
 
 
@@ -124,6 +157,7 @@ def describes_itself(metadata: Mapping[str, Any]) -> bool:
     return "predictor" in metadata and "members" in metadata
 
 
+@checked
 def read_saved(
     folder: Path, metadata: Mapping[str, Any] | None = None, kinds: Mapping[str, type] = KINDS
 ) -> SavedPredictor:
@@ -139,6 +173,8 @@ def read_saved(
     metadata = read_metadata(folder) if metadata is None else metadata
     if not describes_itself(metadata):
         raise CheckpointError(f"{folder / FILE} names no method; it was written by sgpa 0.1")
+    if not metadata["members"]:
+        raise CheckpointError(f"{folder / FILE} names no model; it was damaged")
     members = [
         Member(folder / m["model"], None if m["calibrated"] is None else folder / m["calibrated"])
         for m in metadata["members"]
@@ -187,9 +223,13 @@ def finished_cells(run: Path) -> list[Cell]:
         rank = methods.index(method) if method in methods else len(methods)
         return cell.metadata["attention"], rank, method, cell.metadata["seed"]
 
-    return sorted((Cell(folder, read_metadata(folder)) for folder in folders), key=order)
+    cells = [Cell(folder, read_metadata(folder)) for folder in folders]
+    for cell in cells:
+        if absent := [name for name in EXPORTED if name not in cell.metadata]:
+            raise CheckpointError(f"{cell.folder / FILE}: {absent[0]} is missing; it was damaged")
+    return sorted(cells, key=order)
 
 
 def _methods(recipe: Path) -> list[str]:
     """The methods of a recipe.json, in its order; version 0.1 did not write them."""
-    return list(read_json(recipe).get("values", {}).get("methods", METHOD_NAMES))
+    return list(read_json(recipe, SavedRecipe).get("values", {}).get("methods", METHOD_NAMES))

@@ -11,15 +11,17 @@ minute.
 
 import logging
 from collections.abc import Callable
+from threading import Lock
 from typing import TypeGuard
 
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields, first_line
 from sgpa.core.inputs import Inputs
-from sgpa.core.noise import Draw, Playback, Recording, source
+from sgpa.core.noise import Draw, Playback, Recording, check_seed, source
 from sgpa.core.precision import matrix_units, require_finite, unchecked
 from sgpa.core.types import Prediction, Predictor
 from sgpa.methods import DropoutPredictor, SampledPredictor
@@ -39,6 +41,7 @@ def worth_serving(predictor: Predictor) -> TypeGuard[Servable]:
     return sampled or (isinstance(predictor, Transformer) and predictor.stochastic)
 
 
+@checked
 def serve(predictor: Servable, rows: int) -> "Served":
     """Set up fast prediction with the model as it is now.
 
@@ -75,6 +78,7 @@ class Served(Predictor):
         self.model, self.samples, self.rows, self.dropout = model, samples, rows, dropout
         self.inputs = torch.zeros(rows, e.channels, e.image_size, e.image_size, device=model.device)
         self.generator = torch.Generator(model.device)
+        self.lock = Lock()  # of the tensors that a pass reads and writes
         self.graph: torch.cuda.CUDAGraph | None = None
         with evaluating(model, dropout=dropout), torch.no_grad():
             self.states = model.global_state()
@@ -85,13 +89,18 @@ class Served(Predictor):
             else:
                 log.warning("no GPU: served predictions are neither compiled nor recorded")
 
+    @checked
     def predict(self, inputs: Inputs, *, seed: int = 0) -> Prediction:
         """Predictions for all rows; the same seed gives the same answer."""
         return self.model.likelihood.predict(self.draw(inputs, seed=seed))
 
+    @checked
     @torch.no_grad()
     def draw(self, inputs: Inputs, *, seed: int = 0) -> Tensor:
-        """Outputs [S, N, C] of all rows."""
+        """Outputs [S, N, C] of all rows; several threads take turns."""
+        check_seed(seed)
+        if isinstance(inputs, Tensor) and inputs.is_meta:
+            raise InputError("inputs are meta tensors (allowed: tensors with values)")
         if not isinstance(inputs, Tensor) or inputs.shape[1:] != self.inputs.shape[1:]:
             shape = list(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
             raise InputError(
@@ -101,17 +110,18 @@ class Served(Predictor):
             raise InputError("nothing to predict: the inputs have no row")
         embedding = self.model.embedding
         assert isinstance(embedding, PatchEmbedding)
-        self.generator.manual_seed(seed)
         parts = []
-        for batch in inputs.split(self.rows):
-            self.inputs[: len(batch)].copy_(embedding.normalised(batch.to(self.inputs.device)))
-            if self.graph is None:
-                with evaluating(self.model, dropout=self.dropout):
-                    outputs = self.run(self.inputs, self._numbers())
-            else:
-                self.graph.replay()
-                outputs = self.outputs
-            parts.append(outputs[:, : len(batch)].clone())
+        with self.lock:
+            self.generator.manual_seed(seed)
+            for batch in inputs.split(self.rows):
+                self.inputs[: len(batch)].copy_(embedding.normalised(batch.to(self.inputs.device)))
+                if self.graph is None:
+                    with evaluating(self.model, dropout=self.dropout):
+                        outputs = self.run(self.inputs, self._numbers())
+                else:
+                    self.graph.replay()
+                    outputs = self.outputs
+                parts.append(outputs[:, : len(batch)].clone())
         f = torch.cat(parts, 1)
         require_finite(lambda: "the model's outputs are not finite: check the images and the model", f)
         return f

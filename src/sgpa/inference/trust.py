@@ -7,24 +7,41 @@ confidence 0.9 for the number of held-out rows there are.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
+import torch
 from scipy.stats import beta
 from torch import Tensor
 
-from sgpa.core.errors import check_fields
+from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Inputs
-from sgpa.core.types import Classification, Prediction
+from sgpa.core.types import Classification, Prediction, Regression
 
-MAX_ERROR = 0.1  # share of wrong answers among the trusted ones that is accepted
+MAX_ERROR = 0.1  # share of wrong answers among the trusted ones that is accepted, at most
 MAX_NOVELTY = 0.95  # percentile among held-out rows
 CONFIDENCE = 0.9  # of the bound on wrong answers
 MAX_LEVELS, ROWS_PER_LEVEL = 50, 40  # limits that are tried: the more rows, the more
 VARIANCE_QUANTILE = 0.95  # of numbers: share of held-out rows whose variance is below the limit
+INTERVAL = 0.9  # of numbers: the interval that `max_error` is about
+LEAST_ROWS = 5  # held-out rows that an estimated limit keeps
+MOST_KEPT = 1000  # held-out rows whose scores are kept with a rule
 
 UNSURE, UNFAMILIAR = "unsure", "unfamiliar"
+
+
+class SavedRule(TypedDict):
+    """A rule in `run.json`."""
+
+    max_uncertainty: float | None
+    max_novelty: NotRequired[float]
+    max_error: NotRequired[float | None]
+    bound: NotRequired[float | None]
+    rows: NotRequired[int]
+    residuals: NotRequired[list[float]]
+    scores: NotRequired[list[float]]
+    wrong: NotRequired[list[bool]]
 
 
 @dataclass(frozen=True)
@@ -33,14 +50,46 @@ class TrustRule:
 
     max_uncertainty: float  # entropy in nats, or variance; -inf trusts nothing
     max_novelty: float = 1.0  # 1 where novelty is not measured
-    max_error: float | None = None  # what was asked for; None for numbers
+    max_error: float | None = None  # what was asked for; for numbers in their unit, None by default
     bound: float | None = None  # upper bound on the share of wrong answers among trusted ones
     rows: int = 0  # held-out rows that the limits were chosen on
+    residuals: tuple[float, ...] = ()  # of numbers: |y - mean| / deviation of held-out rows, ascending
+    scores: tuple[float, ...] = ()  # of classes: entropy of familiar held-out rows
+    wrong: tuple[bool, ...] = ()  # whether their answers were wrong
 
     @property
     def guaranteed(self) -> bool:
         """Whether the bound keeps what was asked for; if not, there are too few rows, or no limit does."""
         return self.bound is not None and self.max_error is not None and self.bound <= self.max_error
+
+    @property
+    def doubt(self) -> str:
+        """One sentence where the limit is an estimate, empty where it is guaranteed or about numbers."""
+        if self.max_error is None or self.residuals or self.guaranteed:
+            return ""
+        return (
+            f"The limit on entropy is an estimate: {self.rows} held-out rows cannot show that at most "
+            f"{self.max_error:.1%} of the trusted answers are wrong."
+        )
+
+    def with_max_error(self, max_error: float) -> "TrustRule":
+        """The rule for another share of wrong answers (for numbers: another reach of the 90 % interval)."""
+        if not self.scores and not self.residuals:
+            raise InputError(
+                f"max_error={max_error}: this run keeps no scores of held-out rows to choose a limit from; "
+                "train it again"
+            )
+        if self.residuals:
+            return replace(self, max_error=max_error, max_uncertainty=_reach(self.residuals, max_error))
+        _check(max_error, self.max_novelty)
+        limit, bound = _limit(np.array(self.scores), np.array(self.wrong), max_error)
+        return replace(self, max_uncertainty=limit, max_error=max_error, bound=bound)
+
+    def calibrated(self, prediction: Prediction) -> Prediction:
+        """The prediction, for numbers with the residuals that its intervals are made of."""
+        if not self.residuals or not isinstance(prediction, Regression):
+            return prediction
+        return replace(prediction, residuals=torch.tensor(self.residuals, dtype=torch.float64))
 
     def to_json(self) -> dict[str, Any]:
         """The limits as plain data; -inf is null, which every reader of JSON understands."""
@@ -52,6 +101,7 @@ class TrustRule:
         if "trust" not in metadata:
             return TrustRule(-np.inf if metadata["threshold"] is None else metadata["threshold"])
         saved = {f.name: metadata["trust"].get(f.name, f.default) for f in fields(TrustRule)}
+        saved |= {name: tuple(saved[name]) for name in ("residuals", "scores", "wrong")}
         limit = saved.pop("max_uncertainty")
         return TrustRule(-np.inf if limit is None else limit, **saved)
 
@@ -80,7 +130,7 @@ def choose(
     targets: Tensor,
     novelty: Tensor | None = None,
     *,
-    max_error: float = MAX_ERROR,
+    max_error: float | None = None,
     max_novelty: float = MAX_NOVELTY,
 ) -> TrustRule:
     """The rule for a model whose predictions of held-out rows are these.
@@ -89,9 +139,73 @@ def choose(
         prediction: of held-out rows.
         targets: their classes or values, [N].
         novelty: their novelty in [0, 1], [N]; None where it is not measured.
-        max_error: share of wrong answers among the trusted ones that is accepted.
+        max_error: For classes the share of wrong answers among the trusted ones that is accepted; by default
+            `default_max_error`. For values the reach of the 90 % interval that is accepted, in their unit; by
+            default that of 95 % of the held-out rows.
         max_novelty: percentile above which an input counts as unfamiliar.
     """
+    limit = 1.0 if novelty is None else max_novelty
+    score = prediction.score.cpu().double().numpy()
+    if not isinstance(prediction, Classification):
+        return _for_values(prediction, targets, score, limit, max_error)
+    familiar = np.ones(len(score), bool) if novelty is None else novelty.cpu().numpy() <= limit
+    wrong = (prediction.label.cpu() != targets.cpu()).numpy()
+    max_error = default_max_error(wrong[familiar]) if max_error is None else max_error
+    _check(max_error, max_novelty)
+    uncertainty, bound = _limit(score[familiar], wrong[familiar], max_error)
+    kept = _some(np.argsort(score[familiar], kind="stable"))
+    return TrustRule(
+        uncertainty,
+        limit,
+        max_error,
+        bound,
+        len(score),
+        scores=tuple(round(float(v), 6) for v in score[familiar][kept]),
+        wrong=tuple(bool(v) for v in wrong[familiar][kept]),
+    )
+
+
+def default_max_error(wrong: np.ndarray) -> float:
+    """Half of the model's own share of wrong answers [N], at most 10 %.
+
+    Ten percent of a model that is wrong in 5 % would trust every answer. One wrong and one right answer are
+    added, so that few rows without an error do not ask for the impossible, and no less is asked for than a
+    half of the rows could show if all of them were right.
+    """
+    n = len(wrong)
+    share = (wrong.sum() + 1) / (n + 2)
+    levels = _levels(n)
+    provable = 1 - ((1 - CONFIDENCE) / levels) ** (1 / max(1, n // 2))
+    return float(min(MAX_ERROR, max(share / 2, provable)))
+
+
+def _for_values(
+    prediction: Regression, targets: Tensor, score: np.ndarray, max_novelty: float, max_error: float | None
+) -> TrustRule:
+    residuals = (
+        prediction.mean.cpu() - targets.cpu()
+    ).abs().double() / prediction.variance.cpu().double().sqrt()
+    kept = tuple(round(float(v), 6) for v in residuals.numpy()[_some(residuals.argsort().numpy())])
+    usual = float(np.quantile(score, VARIANCE_QUANTILE))
+    variance = usual if max_error is None else _reach(kept, max_error)
+    return TrustRule(variance, max_novelty, max_error, rows=len(score), residuals=kept)
+
+
+def _reach(residuals: tuple[float, ...], most: float) -> float:
+    """The variance whose 90 % interval reaches as far as `most`."""
+    check_fields("trust", [("max_error", most, 0 < most < np.inf, "above 0")])
+    one = Regression(torch.zeros(1, 1), torch.tensor(0.5**0.5), torch.tensor(residuals))  # of variance 1
+    return float((most / one.interval(INTERVAL)[1].clamp_min(1e-12)) ** 2)
+
+
+def _some(order: np.ndarray) -> np.ndarray:
+    """At most `MOST_KEPT` of ordered rows, at equal steps, the last one included."""
+    if len(order) <= MOST_KEPT:
+        return order
+    return order[np.linspace(0, len(order) - 1, MOST_KEPT).round().astype(int)]
+
+
+def _check(max_error: float, max_novelty: float) -> None:
     check_fields(
         "trust",
         [
@@ -99,19 +213,19 @@ def choose(
             ("max_novelty", max_novelty, 0 < max_novelty <= 1, "above 0, up to 1"),
         ],
     )
-    limit = 1.0 if novelty is None else max_novelty
-    score = prediction.score.cpu().double().numpy()
-    familiar = np.ones(len(score), bool) if novelty is None else novelty.cpu().numpy() <= limit
-    if not isinstance(prediction, Classification):
-        return TrustRule(float(np.quantile(score, VARIANCE_QUANTILE)), limit, rows=len(score))
-    wrong = (prediction.label.cpu() != targets.cpu()).numpy()
-    uncertainty, bound = _highest_limit(score[familiar], wrong[familiar], max_error)
-    if (
-        familiar.any() and uncertainty == score[familiar].max()
-    ):  # all rows may be trusted, however few they are
+
+
+def _limit(score: np.ndarray, wrong: np.ndarray, max_error: float) -> tuple[float, float | None]:
+    """The limit on entropy, and the bound on wrong answers below it."""
+    uncertainty, bound = _highest_limit(score, wrong, max_error)
+    if len(score) and uncertainty == score.max():  # all rows may be trusted, however few they are
         guess = np.array([max_error, 1 - max_error])  # an answer that is as sure as it has to be
         uncertainty = max(uncertainty, float(-(guess * np.log(guess)).sum()))
-    return TrustRule(uncertainty, limit, max_error, bound, len(score))
+    return uncertainty, bound
+
+
+def _levels(rows: int) -> int:
+    return int(np.clip(rows // ROWS_PER_LEVEL, 1, MAX_LEVELS))
 
 
 def _finite(value: float) -> float | None:
@@ -123,24 +237,30 @@ def _highest_limit(score: np.ndarray, wrong: np.ndarray, max_error: float) -> tu
 
     The limits that are tried keep equal steps of the rows. Each has its own Clopper-Pearson bound at
     confidence 1 - (1 - CONFIDENCE) / levels, so that all hold at once and the chosen one does. Where none
-    passes, the highest limit with that share of wrong answers among held-out rows, and its bound, which is
-    then too high; -inf where there is no such limit.
+    passes, the highest limit with that share of wrong answers among held-out rows, of all limits that keep at
+    least `LEAST_ROWS`, and its bound, which is then too high; -inf where there is no such limit.
     """
     if not len(score):
         return -np.inf, None
     order = np.argsort(score, kind="stable")
     score, errors = score[order], np.cumsum(wrong[order])
-    levels = int(np.clip(len(score) // ROWS_PER_LEVEL, 1, MAX_LEVELS))
+    levels = _levels(len(score))
     quantiles = np.quantile(score, np.arange(1, levels + 1) / levels, method="lower")
     ends = np.searchsorted(score, quantiles, side="right")  # rows that each limit keeps        [levels]
-    kept_errors = errors[ends - 1]
-    bounds = np.where(
-        kept_errors < ends,
-        beta.ppf(1 - (1 - CONFIDENCE) / levels, kept_errors + 1, np.maximum(ends - kept_errors, 1)),
-        1.0,
-    )
-    for fine in (bounds <= max_error, kept_errors <= max_error * ends):
-        if fine.any():
-            last = np.flatnonzero(fine)[-1]
-            return float(quantiles[last]), float(bounds[last])
-    return -np.inf, None
+    bounds = _upper_bounds(errors[ends - 1], ends, levels)
+    if (bounds <= max_error).any():
+        last = np.flatnonzero(bounds <= max_error)[-1]
+        return float(quantiles[last]), float(bounds[last])
+    ends = np.searchsorted(score, score, side="right")  # every row may be the limit            [N]
+    enough = ends >= min(LEAST_ROWS, len(score))
+    fine = np.flatnonzero(enough & (errors[ends - 1] <= max_error * ends))
+    if not len(fine):
+        return -np.inf, None
+    last = fine[-1]
+    return float(score[last]), float(_upper_bounds(errors[ends - 1], ends, levels)[last])
+
+
+def _upper_bounds(errors: np.ndarray, rows: np.ndarray, levels: int) -> np.ndarray:
+    """Clopper-Pearson bounds on the share of errors, each at confidence 1 - (1 - CONFIDENCE) / levels."""
+    bounds = beta.ppf(1 - (1 - CONFIDENCE) / levels, errors + 1, np.maximum(rows - errors, 1))
+    return np.where(errors < rows, bounds, 1.0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Inputs
 from sgpa.core.types import Classification, Prediction, Predictor, Regression
@@ -22,6 +23,7 @@ TINY = float(torch.finfo(torch.float32).tiny)  # stands in for a probability of 
 log = logging.getLogger(__name__)
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Ensemble(PostHoc):
     """`size` models of the method `base`, each trained and calibrated as `base` does it, averaged.

@@ -9,6 +9,7 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor, nn
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import ConfigError, InputError, check_fields
 from sgpa.core.inputs import Inputs
 from sgpa.core.types import Classification, Predictor
@@ -35,6 +36,7 @@ GRID = tuple(10 ** (8 * i / 99 - 4) for i in range(100))  # of those chosen by v
 log = logging.getLogger(__name__)
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class KfacLaplace(PostHoc):
     """A Gaussian posterior over the head's W and b around their trained values; other weights stay fixed.

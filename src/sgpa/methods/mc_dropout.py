@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
 from sgpa.core.inputs import Inputs
 from sgpa.core.types import Prediction, Predictor
@@ -11,6 +12,7 @@ from sgpa.models import ModelConfig, Transformer
 from sgpa.models.modes import evaluating
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class McDropout(PostHoc):
     """The mean prediction of several passes, each with its own dropout masks.
@@ -58,6 +60,7 @@ def check_dropout(p: float) -> None:
     check_fields("mcd", [("dropout", p, p > 0, "above 0 and below 1: without it all samples are equal")])
 
 
+@checked
 @dataclass(frozen=True)
 class DropoutPredictor(Predictor):
     """Predicts in evaluation mode but with dropout on; what precedes the first mask is computed once."""

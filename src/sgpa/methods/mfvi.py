@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
 from sgpa.core.inputs import Batch
 from sgpa.core.types import Loss
@@ -13,6 +14,7 @@ from sgpa.models import DotProductConfig, KernelAttentionConfig, MeanFieldConfig
 from sgpa.models.bayesian import bayesian_maps
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Mfvi(Method):
     """Minimise -E_q[log p(y | x, W)] + KL(q(W) || p(W)) / N, with independent normals q(W).

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from sgpa.core.arguments import checked
 from sgpa.core.inputs import Batch
 from sgpa.core.types import Loss
 from sgpa.gp.objective import Progress, negative_elbo
@@ -9,6 +10,7 @@ from sgpa.methods.base import Method
 from sgpa.models import DotProductConfig, KernelAttentionConfig, ModelConfig, Transformer
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Mle(Method):
     """Minimise the negative log-likelihood: a point estimate, with kernel or dot-product attention.

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
+from sgpa.attention.multihead import LEAST_SCALE, SCALES
+from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
 from sgpa.core.inputs import Batch
 from sgpa.core.types import Loss, Predictor
@@ -11,6 +13,7 @@ from sgpa.methods.mc_dropout import DropoutPredictor
 from sgpa.models import ModelConfig, SgpaConfig, Transformer
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Sgpa(Method):
     """Sparse GP attention: minimise the negative ELBO.
@@ -46,8 +49,8 @@ class Sgpa(Method):
                 (
                     "initial_variance_scale",
                     self.initial_variance_scale,
-                    0 < self.initial_variance_scale <= 1,
-                    "above 0, up to 1",
+                    LEAST_SCALE <= self.initial_variance_scale <= 1,
+                    SCALES,
                 ),
                 ("samples", self.samples, self.samples >= 1, "1 or more"),
             ],

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, NumericalError, check_fields
 from sgpa.core.inputs import Batch, Inputs
 from sgpa.core.types import Loss, Prediction, Predictor
@@ -26,6 +27,7 @@ from sgpa.models.modes import evaluating
 from sgpa.models.random_features import RandomFeatureHead
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Sngp(Method):
     """Maximum likelihood with bounded hidden maps; one pass after training gives the last layer's posterior.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Inputs
 from sgpa.core.types import Prediction, Predictor
@@ -31,6 +32,7 @@ STARTS = (0.0, -0.25, 0.25, -0.5, 0.5, -0.75, 0.75, -0.95, 0.95)  # log T / log 
 log = logging.getLogger(__name__)
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class TemperatureScaling(PostHoc):
     """p(y | x) = 1/S Σ_s softmax(f_s / T), with the T that minimises the NLL of the validation rows.
@@ -90,6 +92,11 @@ class Tempered(Predictor):
         with evaluating(self.model):
             f = self.model.draw(inputs, batch_size=batch_size, seed=seed)  # [S, N, K]
         return self.model.likelihood.predict(f / self.temperature)
+
+    def with_samples(self, samples: int) -> Predictor:
+        """The same predictor where nothing is sampled and nothing is to be sampled."""
+        with evaluating(self.model):
+            return self if samples == 0 and not self.model.stochastic else super().with_samples(samples)
 
 
 def mixture_nll(f: Tensor, targets: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from sgpa.models.config import (
     DotProductConfig,
+    FeatureConfig,
     GraphConfig,
     KernelAttentionConfig,
     KernelConfig,
@@ -26,6 +27,7 @@ load = Transformer.from_pretrained
 
 __all__ = [
     "DotProductConfig",
+    "FeatureConfig",
     "GraphConfig",
     "KernelAttentionConfig",
     "KernelConfig",

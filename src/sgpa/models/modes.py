@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import RLock
+from weakref import WeakKeyDictionary
 
 from torch import nn
 
@@ -10,17 +12,31 @@ from sgpa.core.noise import Dropout
 
 @contextmanager
 def evaluating(model: nn.Module, *, dropout: bool = False) -> Iterator[None]:
-    """Inside the block the model is in evaluation mode; with `dropout` its dropout stays on."""
-    modes = [(m, m.training) for m in model.modules()]
-    model.eval()
-    for m, _ in modes:
-        if isinstance(m, Dropout):
-            m.training = dropout
-    try:
-        yield
-    finally:
-        for m, mode in modes:
-            m.training = mode
+    """Inside the block the model is in evaluation mode; with `dropout` its dropout stays on.
+
+    Threads that enter such a block of one model take turns, since a mode belongs to the module.
+    """
+    with _lock(model):
+        modes = [(m, m.training) for m in model.modules()]
+        model.eval()
+        for m, _ in modes:
+            if isinstance(m, Dropout):
+                m.training = dropout
+        try:
+            yield
+        finally:
+            for m, mode in modes:
+                m.training = mode
+
+
+_locks: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
+_making = RLock()
+
+
+def _lock(model: nn.Module) -> RLock:
+    """The lock of a model; it is kept outside so that models can be copied and saved."""
+    with _making:
+        return _locks.setdefault(model, RLock())
 
 
 class NoDropout:

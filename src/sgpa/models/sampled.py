@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError
 from sgpa.core.inputs import Inputs
 from sgpa.core.types import Prediction, Predictor
@@ -13,9 +14,10 @@ if TYPE_CHECKING:
     from sgpa.models.transformer import Transformer
 
 
+@checked
 @dataclass(frozen=True)
 class SampledPredictor(Predictor):
-    """`model.predict` with `samples` fixed; 0 draws nothing and needs sampled attention."""
+    """`model.predict` with `samples` fixed; 0 draws nothing. A model that samples nothing takes only 0."""
 
     model: "Transformer"
     samples: int
@@ -24,17 +26,19 @@ class SampledPredictor(Predictor):
         if self.samples < 0:
             raise InputError(f"samples={self.samples}: at least one is needed, or 0 to draw nothing")
         with evaluating(self.model):
-            if self.samples == 0:
+            if self.samples == 0 and self.model.stochastic:
                 check_sampled(self.model)
-            elif not self.model.stochastic:
+            elif self.samples and not self.model.stochastic:
                 raise InputError(
                     f"samples={self.samples}: nothing is sampled by this model; leave `samples` out"
                 )
 
+    @checked
     def predict(self, inputs: Inputs, *, batch_size: int | None = None, seed: int = 0) -> Prediction:
         """Predictions for all rows; the same seed gives the same answer."""
         return self.model.predict(inputs, samples=self.samples, batch_size=batch_size, seed=seed)
 
+    @checked
     def with_samples(self, samples: int) -> "SampledPredictor":
         """The same model with another number of samples."""
         return replace(self, samples=samples)

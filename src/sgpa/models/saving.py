@@ -23,6 +23,7 @@ VARIATIONAL = (
 )
 
 WEIGHTS = "model.safetensors"
+SCALE = "likelihood.log_b"  # of a regression, where it was refitted after training
 
 
 def save(config: ModelConfig, weights: Mapping[str, Tensor], directory: Path) -> Path:
@@ -69,3 +70,15 @@ def warm_start(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
             check_weights({name: weights[name]}, "warm start", {name: parameter})
             parameter.copy_(weights[name])
     return fresh
+
+
+def scale_of(model: nn.Module) -> dict[str, Tensor]:
+    """The scale of a regression's likelihood, to be saved with a calibration; empty for classes."""
+    return {name: value.detach().clone() for name, value in model.named_parameters() if name == SCALE}
+
+
+@torch.no_grad()
+def set_scale(model: nn.Module, calibration: Mapping[str, Tensor]) -> None:
+    """Use the scale of a calibration, where it has one."""
+    if SCALE in calibration:
+        model.get_parameter(SCALE).copy_(calibration[SCALE])

@@ -10,16 +10,25 @@ from torch import Tensor, nn
 from sgpa.attention import DecoupledSgpa, GlobalState, global_states
 from sgpa.attention.base import mask_tokens
 from sgpa.attention.kernel import KernelProjections
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError
-from sgpa.core.files import load_exactly
-from sgpa.core.inputs import Inputs
-from sgpa.core.noise import Dropout, check_seed, dropping
+from sgpa.core.files import check_fit, load_exactly
+from sgpa.core.inputs import Inputs, tensors_of
+from sgpa.core.noise import Dropout, check_seed, dropping, seeded
 from sgpa.core.precision import full_precision
 from sgpa.core.types import AttentionOutput, Kl, ModelOutput, Prediction
 from sgpa.gp.likelihoods import LIKELIHOODS
 from sgpa.models import saving
 from sgpa.models.bayesian import bayesian_maps, drawing
-from sgpa.models.config import GraphConfig, ModelConfig, PatchConfig, TokenConfig, WordsConfig
+from sgpa.models.config import (
+    FeatureConfig,
+    GraphConfig,
+    ModelConfig,
+    PatchConfig,
+    TokenConfig,
+    WordsConfig,
+)
+from sgpa.models.embeddings.features import FeatureEmbedding
 from sgpa.models.embeddings.graphs import GraphEmbedding
 from sgpa.models.embeddings.patches import PatchEmbedding
 from sgpa.models.embeddings.tokens import TokenEmbedding
@@ -36,6 +45,7 @@ EMBEDDINGS: dict[type[Any], type[nn.Module]] = {
     TokenConfig: TokenEmbedding,
     GraphConfig: GraphEmbedding,
     WordsConfig: WordEmbedding,
+    FeatureConfig: FeatureEmbedding,
 }
 
 
@@ -56,6 +66,7 @@ class Transformer(nn.Module):
     torch.Size([2, 10])
     """
 
+    @checked
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = c = config
@@ -199,20 +210,22 @@ class Transformer(nn.Module):
                 f = layer(f, padding, state).value
 
     @torch.no_grad()
+    @checked
     def predict(
         self, inputs: Inputs, *, samples: int | None = None, batch_size: int | None = None, seed: int = 0
     ) -> Prediction:
         """Predict labels or values for all rows, with uncertainty.
 
-        The caller's random state and the model's mode are left as they are.
+        The caller's random state and the model's mode are left as they are. Several threads may predict with
+        one model: they take turns, and each gets the answers of its seed.
 
         Args:
-            inputs: images, token ids, graphs or words, as the config's embedding reads them.
+            inputs: images, token ids, graphs, words or features, as the config's embedding reads them.
             samples: draws to average over; ten for a stochastic model, otherwise one. With 0 nothing is
                 drawn: posterior means go through the model, the layers' variances are carried to the outputs
                 to first order (`moments`), and the likelihood averages over that normal distribution at
-                fixed points. 0 needs sampled attention, and the prediction of a row then depends neither on
-                the seed nor on other rows.
+                fixed points. The prediction of a row then depends neither on the seed nor on other rows. A
+                model that samples nothing predicts the same with any number.
             batch_size: rows in one pass; by default what fits the caches of a CPU, or keeps a GPU busy.
             seed: the same seed gives the same prediction.
 
@@ -224,17 +237,21 @@ class Transformer(nn.Module):
         torch.Size([2, 10])
         """
         with evaluating(self):
+            if samples == 0 and not self.stochastic:
+                samples = None
             if samples == 0:
                 return self.likelihood.predict_normal(*self.moments(inputs, batch_size=batch_size))
             return self.likelihood.predict(
                 self.draw(inputs, samples=samples, batch_size=batch_size, seed=seed)
             )
 
+    @checked
     def with_samples(self, samples: int) -> SampledPredictor:
         """This model as a predictor that draws `samples` samples; 0 draws none (`predict`)."""
         return SampledPredictor(self, samples)
 
     @torch.no_grad()
+    @checked
     def draw(
         self, inputs: Inputs, *, samples: int | None = None, batch_size: int | None = None, seed: int = 0
     ) -> Tensor:
@@ -248,10 +265,10 @@ class Transformer(nn.Module):
         def outputs(rows: Inputs) -> Tensor:
             return self(rows, samples=samples, states=states).f
 
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(seed)
+        with seeded(seed, self.device):
             return torch.cat(list(self.in_batches(outputs, inputs, samples, batch_size)), 1)
 
+    @checked
     def moments(self, inputs: Inputs, *, batch_size: int | None = None) -> tuple[Tensor, Tensor]:
         """Mean [N, C] and covariance [N, C, C] of the outputs of all rows (`linearised.output_moments`)."""
         with torch.inference_mode(False), torch.no_grad():
@@ -269,21 +286,26 @@ class Transformer(nn.Module):
         self, function: Callable[[Inputs], Tensor], inputs: Inputs, samples: int = 1, rows: int | None = None
     ) -> Iterator[Tensor]:
         """The function of `rows` rows at a time, on the model's device."""
-        if len(inputs) == 0:
+        if any(x.is_meta for x in tensors_of(inputs)):
+            raise InputError("inputs are meta tensors (allowed: tensors with values)")
+        if (isinstance(inputs, Tensor) and inputs.ndim == 0) or len(inputs) == 0:
             raise InputError("nothing to predict: the inputs have no row")
+        if rows is not None and rows < 1:
+            raise InputError(f"batch_size={rows} (allowed: 1 or more)")
         rows = rows or self._rows_at_once(inputs, samples)
         for i in range(0, len(inputs), rows):
             yield function(inputs[i : i + rows].to(self.device))
 
     def _rows_at_once(self, inputs: Inputs, samples: int) -> int:
         """Rows whose Gram matrices [rows S, H, T, T] stay in the caches of a CPU, or keep a GPU busy."""
-        if isinstance(inputs, Tensor):  # images, or token ids [N, T]
-            tokens = inputs.shape[1] if inputs.ndim == 2 else self.config.embedding.max_tokens
+        if isinstance(inputs, Tensor):  # images, token ids [N, T] or features [N, T, F]
+            tokens = inputs.shape[1] if inputs.ndim in (2, 3) else self.config.embedding.max_tokens
         else:
             tokens = inputs.tokens
         rows, entries = (256, 4_000_000) if self.device.type == "cpu" else (8192, 1_000_000_000)
         return max(1, min(rows, entries // (self.config.heads * tokens**2)) // samples)
 
+    @checked
     def save_pretrained(self, directory: str | Path) -> Path:
         """Save the model.
 
@@ -296,6 +318,7 @@ class Transformer(nn.Module):
         return saving.save(self.config, self.state_dict(), Path(directory))
 
     @classmethod
+    @checked
     def from_pretrained(cls, directory: str | Path) -> "Transformer":
         """Load a model that `save_pretrained` wrote; also `sgpa.load`.
 
@@ -308,6 +331,9 @@ class Transformer(nn.Module):
         >>> model = Transformer.from_pretrained("runs/photos/model")  # doctest: +SKIP
         """
         config, weights = saving.load(Path(directory))
-        model = cls(config)
+        with torch.random.fork_rng(devices=[]):  # initial values are drawn, then replaced
+            with torch.device("meta"):  # nothing is allocated before the sizes are known to fit
+                check_fit(cls(config).state_dict(), weights, Path(directory))
+            model = cls(config)
         load_exactly(model, weights, Path(directory))
         return model.eval()

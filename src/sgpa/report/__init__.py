@@ -1,5 +1,6 @@
 """Reports of saved results: tables, figures and an HTML page. Reads numbers, never a model."""
 
+from sgpa.report.judgement import Judgement, judge
 from sgpa.report.merge import merge
 from sgpa.report.page import write_report
 from sgpa.report.paired import Difference, paired_difference
@@ -11,10 +12,12 @@ __all__ = [
     "Cell",
     "Column",
     "Difference",
+    "Judgement",
     "Table",
     "aggregate",
     "evaluation_table",
     "headline",
+    "judge",
     "make_table",
     "merge",
     "paired_difference",

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sgpa.core.errors import InputError
+from sgpa.report.schema import check_types
 from sgpa.report.tables import tasks
 
 CELL = ("dataset", "augmentation", "attention", "method", "seed")
@@ -21,6 +22,7 @@ def check(results: Results) -> None:
         raise InputError(f"results have schema {results.get('schema')!r}; this version reads schema 1")
     if not results.get("records"):
         raise InputError("results hold no records; evaluate a trained model first")
+    check_types(results)
 
 
 def merge(results: Sequence[Results], variants: Sequence[str] = ()) -> dict[str, Any]:

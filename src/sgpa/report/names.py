@@ -12,6 +12,12 @@ Task = tuple[str, str]  # data set, augmentation; no augmentation is the empty t
 CLEAN, ROBUSTNESS, DETECTION = "in-distribution", "robustness", "ood-detection"  # evaluations
 TRUST = "trust"  # another one: which answers are trusted
 
+BASELINES = {  # simple models beside that of a user's run; a variant names their features
+    "majority": "Majority class",
+    "logistic": "Logistic regression",
+    "mean": "Mean",
+    "ridge": "Ridge regression",
+}
 ATTENTION = {"sdp": "dot-product", "kernel": "kernel"}
 ENOUGH_TO_SPLIT = 3  # rows of each attention from which figures separate the two kinds
 
@@ -61,6 +67,8 @@ METRICS = {
     "mae": Metric("MAE", "", False),
     "rmse": Metric("RMSE", "", False),
     "nll": Metric("NLL", "nats", False),
+    "coverage_50": Metric("Inside the 50 % interval", "%", None, 1, 100.0),
+    "coverage_90": Metric("Inside the 90 % interval", "%", None, 1, 100.0),
     "ece": Metric("ECE", "", False),
     "mce": Metric("MCE", "", False),
     "mce_20": Metric("MCE, bins ≥ 20", "", False),
@@ -116,7 +124,12 @@ def method_name(method: str) -> str:
 
 
 def _title(method: str) -> str:
-    return METHOD_NAMES[method].title if method in METHOD_NAMES else method
+    return METHOD_NAMES[method].title if method in METHOD_NAMES else BASELINES.get(method, method)
+
+
+def is_baseline(method: str) -> bool:
+    """Whether it is one of the simple baselines."""
+    return base(method) in BASELINES
 
 
 def is_ensemble(method: str) -> bool:

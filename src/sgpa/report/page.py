@@ -13,13 +13,15 @@ from sgpa.report.export import markdown_tables, results_csv
 from sgpa.report.figures.bars import metric_bars
 from sgpa.report.figures.style import looks, save
 from sgpa.report.figures.svg import Inlined, inline
+from sgpa.report.judgement import Judgement, count_rows, judge, with_row_errors
 from sgpa.report.merge import check, timings
 from sgpa.report.names import Task, key_order, task_name, task_of
 from sgpa.report.provenance import command, facts, recipe
 from sgpa.report.ranking import rank_table
-from sgpa.report.render import Grid, to_html, to_markdown
+from sgpa.report.render import Confusion, Grid, to_html, to_markdown
 from sgpa.report.sections import cost_and_training, predictions, trust
 from sgpa.report.sections.blocks import Material, Plot, Section, Titled
+from sgpa.report.sections.cases import cases
 from sgpa.report.sections.findings import Finding, findings, standing, verdict
 from sgpa.report.sections.glossary import glossary
 from sgpa.report.sections.overview import best_where, overall
@@ -28,6 +30,7 @@ from sgpa.report.tables import Table, aggregate, tasks
 
 SECTIONS = (
     predictions.results,
+    cases,
     predictions.calibration,
     predictions.robustness,
     predictions.detection,
@@ -68,8 +71,9 @@ def write_report(results: Mapping[str, Any], directory: Path, *, pdf: bool = Tru
         PosixPath('runs/demo/report.html')
     """
     check(results)
-    materials = _materials(results)
-    parts = _parts(results, materials)
+    judgement = judge(results) if len(tasks(results["records"])) == 1 else None
+    materials = _materials(results, judgement)
+    parts = _parts(results, materials, judgement)
     for folder in ("figures", "tables"):
         (directory / folder).mkdir(parents=True, exist_ok=True)
     figures = {}
@@ -86,20 +90,23 @@ def write_report(results: Mapping[str, Any], directory: Path, *, pdf: bool = Tru
     return page
 
 
-def _materials(results: Mapping[str, Any]) -> list[Material]:
+def _materials(results: Mapping[str, Any], judgement: Judgement | None) -> list[Material]:
     records, curves = results["records"], results.get("curves") or []
     costs = cost_and_training.cost_records(timings(results))
     found = tasks(records)
-    style = looks(key_order((r["attention"] or "", r["method"]) for r in (*records, *costs)))
+    style = looks(key_order((r.get("attention") or "", r["method"]) for r in (*records, *costs, *curves)))
     return [
         Material(
             task,
-            aggregate(records, task),
-            curves if len(found) == 1 else [c for c in curves if _belongs(c, task)],
+            with_row_errors(aggregate(records, task), own),
+            own,
             aggregate(costs, task),
             style,
+            judged=None if judgement is None else judgement.key,
+            test_rows=count_rows(aggregate(records, task), own),
         )
         for task in found
+        for own in (curves if len(found) == 1 else [c for c in curves if _belongs(c, task)],)
     ]
 
 
@@ -107,12 +114,14 @@ def _belongs(curve: Mapping[str, Any], task: Task) -> bool:
     return task_of(curve.get("dataset", ""), curve.get("augmentation")) == task
 
 
-def _parts(results: Mapping[str, Any], materials: Sequence[Material]) -> list[Part]:
+def _parts(
+    results: Mapping[str, Any], materials: Sequence[Material], judgement: Judgement | None
+) -> list[Part]:
     """The overview of all tasks, where there is one, then each task."""
     several = len(materials) > 1
     parts, explained = [], set[str]()
     front = _front(results, materials)
-    if not front.empty:
+    if not front.empty and judgement is None:
         together = overall({m.task: m.cells for m in materials}) if several else ""
         parts.append(Part("", "", together, [front]))
     for material in materials:
@@ -125,7 +134,10 @@ def _parts(results: Mapping[str, Any], materials: Sequence[Material]) -> list[Pa
             section.intro = "" if section.name in explained else section.intro
         explained |= {section.name for section in shown}
         summary = standing([material.cells]) if several else verdict(found, material.cells)
-        parts.append(Part(title, prefix, summary, shown, found, warnings(material)))
+        problems = warnings(material)
+        if judgement is not None:
+            summary, problems, found = judgement.summary, [*judgement.problems, *problems], []
+        parts.append(Part(title, prefix, summary, shown, found, problems))
     return parts
 
 
@@ -174,6 +186,8 @@ def _words(results: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _shape(table: Table | Grid) -> str:
     """CSS classes of a table, by its kind and size."""
+    if isinstance(table, Confusion):
+        return "confusion"
     if isinstance(table, Grid):
         return "grid"
     shapes = {"dense": len(table.columns) > 6, "wider": len(table.columns) > 11, "tall": len(table.rows) > 6}
@@ -222,6 +236,9 @@ def _markdown(results: Mapping[str, Any], parts: Sequence[Part]) -> str:
             for titled in section.tables:
                 blocks += [titled.caption.replace("*", "\\*"), to_markdown(titled.table).rstrip()]
             blocks += [figure(part, plot) for plot in section.plots]
+            for gallery in section.galleries:
+                lines = [f"- {c.text or 'picture'}: {c.answer}; {c.truth}" for c in gallery.cards]
+                blocks += [f"**{gallery.title}.** {gallery.text}", "\n".join(lines)]
     entries = [(word.replace("*", "\\*"), meaning) for word, meaning in _words(results)]
     blocks += ["## Glossary", "\n".join(f"- **{word}**: {meaning}" for word, meaning in entries)]
     run = results.get("run") or {}

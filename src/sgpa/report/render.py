@@ -10,7 +10,7 @@ from rich.markup import escape as rich_escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from sgpa.report.names import Key, attention_name, labels, method_name, metric, sentence_case
+from sgpa.report.names import Key, attention_name, is_baseline, labels, method_name, metric, sentence_case
 from sgpa.report.tables import Cell, CellKey, Column, Published, Table
 
 MISSING = "–"
@@ -26,6 +26,11 @@ class Grid:
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Confusion(Grid):
+    """A table of counts, the true class against the answer; the diagonal is emphasised."""
 
 
 def _parts(
@@ -149,7 +154,7 @@ def to_html(table: Table | Grid) -> Markup:
     for row in table.rows:
         attention, method = row
         if several and attention != shown:
-            title = sentence_case(attention_name(attention))
+            title = "Simple baselines" if is_baseline(method) else sentence_case(attention_name(attention))
             body += (
                 f'<tr class="kind"><th colspan="{len(edge) + 1}" scope="rowgroup">{escape(title)}</th></tr>'
             )
@@ -215,16 +220,19 @@ def _tied_arrow(heading: str) -> str:
 def _grid_html(grid: Grid) -> Markup:
     head = "".join(f'<th scope="col">{escape(_tied_arrow(text))}</th>' for text in grid.head)
     body = ""
-    for first, *rest in grid.rows:
+    diagonal = isinstance(grid, Confusion)
+    for place, (first, *rest) in enumerate(grid.rows):
         if not rest:
             body += (
                 f'<tr class="kind"><th colspan="{len(grid.head)}" scope="rowgroup">{escape(first)}</th></tr>'
             )
             continue
         body += f'<tr><th scope="row">{escape(first)}</th>'
-        for text in rest:
+        for i, text in enumerate(rest):
             main, _, note = text.partition("\n")
             side = f'<span class="paper">{escape(note)}</span>' if note else ""
-            body += f"<td>{escape(main) or MISSING}{side}</td>"
+            shown = escape(main) or MISSING
+            shown = Markup(f"<strong>{shown}</strong>") if diagonal and i == place else shown
+            body += f"<td>{shown}{side}</td>"
         body += "</tr>"
     return Markup(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>")

@@ -4,16 +4,23 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 
+from sgpa.core.arguments import fits
 from sgpa.core.errors import CheckpointError
-from sgpa.core.files import read_tensors, write_tensors
+from sgpa.core.files import load_exactly, read_tensors, write_tensors
 from sgpa.training.fingerprint import Fingerprint
 
 log = logging.getLogger(__name__)
+
+
+class SavedNote(TypedDict):
+    """The note of a checkpoint."""
+
+    epoch: int
 
 
 def save_run(
@@ -60,9 +67,11 @@ def load_run(
     A checkpoint of a training with other settings or data is refused.
     """
     tensors, note = read_run(path)
+    if not fits(note, SavedNote):
+        raise CheckpointError(f"{path} does not say which epoch it is of; it was damaged")
     if not run.matches(note):
         raise CheckpointError(f"{path} is of a training {other(run, note)}")
-    model.load_state_dict(_under("model.", tensors))
+    load_exactly(model, _under("model.", tensors), path)
     for name, parameter in model.named_parameters():
         if f"adam.step.{name}" in tensors:
             optimiser.state[parameter] = {

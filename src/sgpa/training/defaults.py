@@ -2,7 +2,8 @@
 
 `sgpa.fit`, `sgpa train images | text | molecules` and the demo share them. They were chosen by experiments on
 300 to 1,200 rows: a few thousand steps with a high learning rate, strong weight decay, and an SGPA stage that
-starts near the point model (Cheng-Boots form, small initial variance, few global keys).
+starts near the point model (Cheng-Boots form, small initial variance, few global keys). Photographs are
+augmented (`sgpa.data.images.augmentation`), have attention pooling and a longer first stage.
 """
 
 from dataclasses import dataclass, replace
@@ -12,24 +13,25 @@ from sgpa.core.errors import check_fields
 from sgpa.gp.objective import KlWeights
 from sgpa.methods import Sgpa
 from sgpa.models import (
+    FeatureConfig,
     GraphConfig,
     KernelAttentionConfig,
     KernelConfig,
     ModelConfig,
     PatchConfig,
     SgpaConfig,
+    TokenConfig,
 )
 from sgpa.models.config.embedding import EmbeddingConfig
 from sgpa.training.optim import MOST, OptimConfig
 
-STAGE1_SHARE = 0.2  # of the steps train a point model; the sparse GP starts from its weights
 VALIDATION_SHARE = 0.15  # of the rows are held out to select the epoch and the method
 MIN_ROWS = 10  # in all, held-out rows included
 EPOCHS = 20  # at least, whatever the number of steps
 VALIDATIONS = 20  # of a stage
 PATIENCE = 12  # validations without improvement that end a stage
 PATCHES = 8  # along a side of an image, about
-KL = KlWeights(g="1/N", a=3e-4)
+KL_A = 3e-4  # weight of the amortised KL
 INITIAL_VARIANCE_SCALE = 0.3
 FINAL_LR = 1e-5
 
@@ -38,23 +40,40 @@ FINAL_LR = 1e-5
 class Kind:
     """Numbers that depend on the kind of inputs."""
 
+    epochs: int = EPOCHS  # at least, whatever the number of steps
+    kl_a: float = KL_A  # weight of the amortised KL
     steps: int  # of both stages
     batch_size: int
     lr: float
     weight_decay: float = 0.3
+    stage1_share: float = 0.2  # of the steps train a point model; the sparse GP starts from its weights
+    steps_per_row: float = 0.0  # for many rows, up to `most_steps`
+    most_steps: int = 0
+
+    def steps_for(self, rows: int) -> int:
+        """Steps of both stages for a number of training rows."""
+        return max(self.steps, min(self.most_steps, round(self.steps_per_row * rows)))
 
 
 SHORT = Kind(steps=6000, batch_size=50, lr=3e-3)  # images of at most `FEW` patches
-IMAGES = Kind(steps=1500, batch_size=50, lr=3e-3)
+IMAGES = Kind(steps=1200, batch_size=50, lr=3e-3, stage1_share=0.35, steps_per_row=2, most_steps=6000)
 TEXTS = Kind(steps=600, batch_size=32, lr=1e-3)
+LONG_TEXTS = Kind(steps=60, epochs=4, batch_size=32, lr=1e-3)  # that start as logistic regression
+FEATURES = Kind(steps=200, epochs=7, batch_size=32, lr=1e-3, kl_a=3e-3)  # of a frozen network
 GRAPHS = Kind(steps=1500, batch_size=50, lr=1e-3, weight_decay=0.0)
 FEW = 25
+LONG = 256  # tokens of a text
+FEATURE_DROP = 0.3  # of the tokens of features
 
 
 def kind_of(embedding: EmbeddingConfig) -> Kind:
     """The numbers for a kind of inputs. Long sequences get fewer steps, because each costs more."""
     if isinstance(embedding, PatchConfig):
         return SHORT if embedding.max_tokens <= FEW else IMAGES
+    if isinstance(embedding, FeatureConfig):
+        return FEATURES
+    if isinstance(embedding, TokenConfig) and embedding.linear_start and embedding.max_tokens > LONG:
+        return LONG_TEXTS
     return GRAPHS if isinstance(embedding, GraphConfig) else TEXTS
 
 
@@ -85,18 +104,19 @@ def defaults_for(
     epochs: int | None = None,
     batch_size: int | None = None,
     lr: float | None = None,
-    stage1_share: float = STAGE1_SHARE,
+    stage1_share: float | None = None,
 ) -> Defaults:
     """The model and the training for a kind of inputs.
 
     Args:
-        embedding: What the inputs are: `PatchConfig`, `TokenConfig`, `WordsConfig` or `GraphConfig`.
+        embedding: What the inputs are: `PatchConfig`, `TokenConfig`, `WordsConfig`, `FeatureConfig` or
+            `GraphConfig`.
         rows: Training rows, without those held out.
         outputs: Number of classes, or 1 for regression.
         likelihood: `categorical` or `laplace`.
         steps, epochs: Of both stages together; at most one of them.
         batch_size, lr: Of the optimiser.
-        stage1_share: The share of the steps that train the point model.
+        stage1_share: The share of the steps that train the point model; depends on the kind by default.
 
     Returns:
         All settings; those that were given are kept.
@@ -108,15 +128,19 @@ def defaults_for(
             ("steps", steps, not both, "none, where epochs is given"),
             ("steps", steps, steps is None or 2 <= steps <= 1000 * MOST, f"2 to {1000 * MOST}"),
             ("epochs", epochs, epochs is None or 1 <= epochs <= MOST, f"1 to {MOST}"),
-            ("stage1_share", stage1_share, 0 < stage1_share < 1, "between 0 and 1"),
+            ("stage1_share", stage1_share, stage1_share is None or 0 < stage1_share < 1, "between 0 and 1"),
         ],
     )
     kind, attention = kind_of(embedding), attention_for(embedding)
+    share = kind.stage1_share if stage1_share is None else stage1_share
     batch = batch_size or equal_batches(rows, min(kind.batch_size, max(8, rows // 4)))
     per_epoch = -(-rows // batch)
     if epochs is None:
-        epochs = max(2, round(steps / per_epoch) if steps else max(EPOCHS, round(kind.steps / per_epoch)))
-    first = max(1, min(epochs - 1, round(stage1_share * epochs)))
+        epochs = max(
+            2,
+            round(steps / per_epoch) if steps else max(kind.epochs, round(kind.steps_for(rows) / per_epoch)),
+        )
+    first = max(1, min(epochs - 1, round(share * epochs)))
 
     def optim(epochs: int) -> OptimConfig:
         rate = kind.lr if lr is None else lr
@@ -132,7 +156,11 @@ def defaults_for(
 
     return Defaults(
         model=replace(model_for(embedding), outputs=outputs, likelihood=likelihood),
-        method=Sgpa(attention=attention, kl=KL, initial_variance_scale=INITIAL_VARIANCE_SCALE),
+        method=Sgpa(
+            attention=attention,
+            kl=KlWeights(g="1/N", a=kind.kl_a),
+            initial_variance_scale=INITIAL_VARIANCE_SCALE,
+        ),
         stage1=optim(first),
         stage2=optim(max(1, epochs - first)),
         total=optim(epochs),
@@ -166,7 +194,10 @@ def model_for(embedding: EmbeddingConfig) -> ModelConfig:
     """The architecture for a kind of inputs."""
     size: dict[str, Any] = {"depth": 1, "heads": 8, "width": 128, "pooling": "sequence"}  # texts
     if isinstance(embedding, PatchConfig):
-        size = {"depth": 2, "heads": 4, "width": 64}
+        pooling = "mean" if embedding.max_tokens <= FEW else "sequence"
+        size = {"depth": 2, "heads": 4, "width": 64, "pooling": pooling}
+    elif isinstance(embedding, FeatureConfig):
+        size = {"depth": 1, "heads": 4, "width": 64, "pooling": "sequence"}
     elif isinstance(embedding, GraphConfig):
         size = {"depth": 4, "heads": 8, "width": 80, "pooling": "sequence"}
     attention = KernelAttentionConfig(kernel=kernel_for(embedding))

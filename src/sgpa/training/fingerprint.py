@@ -44,7 +44,7 @@ class Fingerprint:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """All that decides the result, as JSON; data as digests."""
-        weights = self.init_from
+        weights, augment = self.init_from, self.train.augment
         return {
             "method": without_defaults(self.method),
             "model": without_defaults(self.config),
@@ -52,6 +52,7 @@ class Fingerprint:
             "seed": self.seed,
             "extra_selectors": [without_defaults(method) for method in self.extra_selectors],
             "data": {"train": data_digest(self.train), "validation": data_digest(self.validation)},
+            **({"augment": without_defaults(augment)} if is_dataclass(augment) else {}),
             "init_from": None if weights is None else digest(*(weights[name] for name in sorted(weights))),
         }
 

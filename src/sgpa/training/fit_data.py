@@ -1,6 +1,8 @@
 """What `fit` accepts as data: arrays, lists and tensors, checked and converted before anything is trained."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,19 +10,80 @@ import torch
 from torch import Tensor
 
 from sgpa.core.errors import InputError, check_fields
-from sgpa.core.inputs import Graphs, Inputs, Words
+from sgpa.core.inputs import Features, Graphs, Inputs, Words
 from sgpa.data import Dataset
-from sgpa.models import GraphConfig, PatchConfig, TokenConfig, WordsConfig
+from sgpa.models import FeatureConfig, GraphConfig, PatchConfig, TokenConfig, WordsConfig
 from sgpa.models.config.embedding import EmbeddingConfig
-from sgpa.training.defaults import MIN_ROWS, patch_size
+from sgpa.training.defaults import FEATURE_DROP, MIN_ROWS, patch_size
+from sgpa.training.fit_split import held_out_split
 
 Classes = tuple[str, ...]
-KINDS = "images [N, C, H, W], token ids [N, T] of an integer type, Graphs or Words"
+KINDS = (
+    "images [N, C, H, W], token ids [N, T] of an integer type, features [N, T, F] of a float type, "
+    "Features, Graphs or Words"
+)
+
+
+def as_data(inputs: Any, targets: Any, *, regression: bool, name: str = "") -> tuple[Dataset, Classes]:
+    """Rows with their targets as a `Dataset`, and the names of the classes where labels are words.
+
+    Args:
+        inputs: Inputs; or a `DataLoader` or a data set, which has targets of its own.
+        targets: Of the inputs.
+        regression: Targets of an integer type are values too.
+        name: Put before "inputs" and "targets" in errors.
+    """
+    whole = None
+    if isinstance(inputs, Dataset | torch.utils.data.DataLoader | torch.utils.data.Dataset):
+        kind = type(inputs).__name__
+        if targets is not None:
+            raise InputError(f"fit: {name}inputs are a {kind}, which has targets; leave targets out")
+        if isinstance(inputs, Dataset):
+            whole, inputs, targets = inputs, inputs.inputs, inputs.targets
+        else:
+            inputs, targets = _collected(inputs)
+    if targets is None:
+        raise InputError(f"fit: {name}targets are missing; give fit(inputs, targets), or a DataLoader")
+    y, classes = as_targets(targets, f"{name}targets")
+    y = y.float() if regression else y
+    x = as_inputs(inputs, f"{name}inputs")
+    return (Dataset(x, y) if whole is None else replace(whole, inputs=x, targets=y)), classes
+
+
+def split(
+    data: Dataset, validation: Any, seed: int, classes: Classes, directory: str | Path | None
+) -> tuple[Dataset, Dataset]:
+    """Rows to train on, and rows held out to select the epoch: a share of the rows, or data of their own."""
+    if not isinstance(validation, float):
+        if isinstance(validation, int | str) or validation is None:
+            check_fields("fit", [("validation", validation, False, "between 0 and 1, or held-out data")])
+        given = validation if isinstance(validation, tuple) else (validation, None)
+        regression = data.targets.is_floating_point()
+        held_out, words = as_data(*given, regression=regression, name="validation ")
+        if words:
+            known = [classes.index(word) if word in classes else -1 for word in words]
+            check_fields("fit", [("validation", words, -1 not in known, f"classes {', '.join(classes)}")])
+            held_out = replace(held_out, targets=torch.tensor(known)[held_out.targets])
+        return data, held_out
+    check_fields("fit", [("validation", validation, 0 < validation < 1, "between 0 and 1, or held-out data")])
+    return held_out_split(data, validation, seed, None if directory is None else Path(directory))
+
+
+def _collected(rows: Any) -> tuple[Any, Any]:
+    """Inputs and targets of all batches of a `DataLoader`, or of all rows of a data set of torch."""
+    batched = isinstance(rows, torch.utils.data.DataLoader)
+    pairs = list(rows) if batched else [rows[i] for i in range(len(rows))]
+    if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        raise InputError(f"fit: {type(rows).__name__} does not give pairs (inputs, targets)")
+    x, y = ([part for part, _ in pairs], [part for _, part in pairs])
+    if batched:
+        return torch.cat([torch.as_tensor(part) for part in x]), torch.cat([torch.as_tensor(p) for p in y])
+    return torch.stack([torch.as_tensor(part) for part in x]), np.asarray([np.asarray(part) for part in y])
 
 
 def as_inputs(inputs: Any, name: str = "inputs") -> Inputs:
-    """Inputs as tensors, `Graphs` or `Words`; numbers become float32, uint8 or int64."""
-    if isinstance(inputs, Graphs | Words):
+    """Inputs as tensors, `Features`, `Graphs` or `Words`; numbers become float32, uint8 or int64."""
+    if isinstance(inputs, Features | Graphs | Words):
         return inputs
     x = _tensor(inputs, name)
     if x.dtype in (torch.float64, torch.float16, torch.bfloat16):
@@ -50,10 +113,15 @@ def check_rows(train: Dataset, held_out: Dataset, *, split: bool, regression: bo
         raise InputError(f"fit: {rows} rows are too few; at least {MIN_ROWS} are needed")
     if len(train) < 2:
         raise InputError(f"fit: {len(train)} training row is too few; at least 2 are needed")
-    if not regression and bool((train.targets == train.targets[0]).all()):
+    if not regression:
+        check_classes(train.targets, "training rows", "fit: ")
+
+
+def check_classes(targets: Tensor, what: str, start: str = "") -> None:
+    """Raise where all rows have one class; values are no classes."""
+    if not targets.is_floating_point() and bool((targets == targets[0]).all()):
         raise InputError(
-            f"fit: all {len(train)} training rows have label {int(train.targets[0])}; "
-            "at least two classes are needed"
+            f"{start}all {len(targets)} {what} have label {int(targets[0])}; at least two classes are needed"
         )
 
 
@@ -80,12 +148,24 @@ def infer_embedding(inputs: Inputs) -> EmbeddingConfig:
             max_tokens=inputs.tokens,
             drop=0.3,
         )
+    if isinstance(inputs, Features):
+        return FeatureConfig(width=inputs.values.shape[-1], max_tokens=inputs.tokens, drop=FEATURE_DROP)
+    if inputs.ndim == 3 and inputs.is_floating_point() and inputs.shape[1] != inputs.shape[2]:
+        return FeatureConfig(width=inputs.shape[2], max_tokens=inputs.shape[1], drop=FEATURE_DROP)
     if inputs.ndim == 2 and not inputs.is_floating_point():
         return TokenConfig(
-            vocabulary=max(2, int(inputs.max()) + 1), max_tokens=inputs.shape[1], scale=0.3, drop=0.3
+            vocabulary=max(2, int(inputs.max()) + 1),
+            max_tokens=inputs.shape[1],
+            scale=0.3,
+            drop=0.3,
+            linear_start=True,
         )
     if inputs.ndim != 4:
-        more = "; add the channel: images[:, None]" if inputs.ndim == 3 else ""
+        more = (
+            "; add the channel of images: inputs[:, None]; wrap features: sgpa.Features.of(inputs)"
+            if inputs.ndim == 3
+            else ""
+        )
         raise InputError(
             f"fit: inputs have shape {list(inputs.shape)} and type {inputs.dtype} (allowed: {KINDS}){more}"
         )

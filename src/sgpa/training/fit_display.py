@@ -1,39 +1,48 @@
-"""How long a training will take, and a progress bar on a terminal."""
+"""How long a training will take, and its progress: a bar on a terminal, otherwise a line now and then."""
 
+import sys
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress
 
+from sgpa.core.progress import LINE_SECONDS, progress_columns
 from sgpa.data import Dataset
 from sgpa.gp.objective import Progress as StepProgress
 from sgpa.models import ModelConfig
 from sgpa.training import process_group
 from sgpa.training.plan import Plan
 
-TIMED = 3  # steps of each stage; the first is not counted
+UNTIMED, TIMED = 2, 4  # steps of each stage: first ones that are slower, then those that are timed
 OVERHEAD = 1.25  # optimiser, validation
 
 
 class Display(AbstractContextManager["Display"]):
-    """One bar for all epochs, with the time left. Nothing is shown where the output is not a terminal."""
+    """Progress of all epochs, with the time left, on standard error.
 
-    def __init__(self, epochs: int) -> None:
+    A terminal shows one bar. Elsewhere (notebooks, log files) there is a line every half minute.
+
+    Args:
+        epochs: Of all stages and members.
+        shown: False shows nothing.
+        clock: Seconds; another one for tests.
+    """
+
+    def __init__(
+        self, epochs: int, *, shown: bool = True, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         console = Console(stderr=True)
-        self.active = console.is_terminal and process_group.leader()
-        columns = (
-            TextColumn("{task.description:<12}", markup=False),
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}", markup=False),
-        )
-        self.bar = Progress(*columns, console=console, disable=not self.active)
+        self.shown = shown and process_group.leader()
+        self.lines = self.shown and not console.is_terminal
+        self.bar = Progress(*progress_columns(12), console=console, disable=self.lines or not self.shown)
         self.task = self.bar.add_task("starting", total=epochs, note="")
+        self.epochs, self.clock = epochs, clock
+        self.started = self.written = clock()
         self.stage, self.note = "", ""
         self.done = self.epochs_before = 0.0
 
@@ -45,11 +54,14 @@ class Display(AbstractContextManager["Display"]):
         self.bar.stop()
 
     def show(self, text: str) -> None:
-        """Print one line above the bar."""
-        self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        """Print one line, above the bar if there is one."""
+        if self.lines:
+            print(text, file=sys.stderr, flush=True)  # noqa: T201
+        else:
+            self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def on_progress(self, line: dict[str, Any]) -> None:
-        """Advance the bar; a stage that stops early counts as complete."""
+        """Advance the bar, or print a line where one is due; a stage that stops early counts as complete."""
         if line["run"] != self.stage:
             self.stage, self.epochs_before = line["run"], self.done
         within = line["epoch"] - 1 + line["step"] / line["steps"] if "step" in line else line["epoch"]
@@ -57,23 +69,40 @@ class Display(AbstractContextManager["Display"]):
         nll = line.get("validation", {}).get("nll")
         self.note = self.note if nll is None else f"held-out NLL {nll:.3f}"
         self.bar.update(self.task, completed=self.done, description=self.stage, note=self.note)
+        now = self.clock()
+        if self.lines and now - self.written >= LINE_SECONDS:
+            self.written = now
+            left = (now - self.started) * (self.epochs - self.done) / max(self.done, 1e-9)
+            parts = (
+                self.stage,
+                f"{100 * self.done / self.epochs:.0f} %",
+                self.note,
+                f"{in_words(left)} left",
+            )
+            self.show(", ".join(part for part in parts if part))
 
 
-def estimate_seconds(plan: Plan, config: ModelConfig, train: Dataset, seed: int) -> float:
-    """The time that all stages and members take at most, from a few steps of each stage on the CPU."""
+def estimate_seconds(
+    plan: Plan, config: ModelConfig, train: Dataset, seed: int, device: str = "cpu"
+) -> float:
+    """The time that all stages and members take at most, from a few steps of each stage."""
     total = 0.0
     with torch.random.fork_rng(devices=[]):
         for stage in plan.stages:
-            model = stage.method.build(stage.model(config))
-            model.likelihood.initialise(train.targets)
-            batch = next(train.batches(stage.optim.batch_size, seed))
+            model = stage.method.build(stage.model(config)).to(device)
+            model.likelihood.check(train.targets, model.config.outputs)
+            model.likelihood.initialise(train.targets.to(device))
             steps = stage.optim.epochs * -(-len(train) // stage.optim.batch_size)
-            started = time.perf_counter()
-            for i in range(TIMED):
-                if i == 1:
-                    started = time.perf_counter()
-                stage.method.loss(model, batch, StepProgress(0.5, len(train))).total.backward()
-            total += OVERHEAD * steps * (time.perf_counter() - started) / (TIMED - 1)
+            count, started = 0, time.perf_counter()
+            while count < UNTIMED + TIMED:
+                some = train.batches(stage.optim.batch_size, seed)
+                for batch in islice(some, UNTIMED + TIMED - count):
+                    if count == UNTIMED:
+                        started = _now(device)
+                    loss = stage.method.loss(model, batch.to(device), StepProgress(0.5, len(train))).total
+                    loss.backward()
+                    count += 1
+            total += OVERHEAD * steps * (_now(device) - started) / TIMED
     return total * len(plan.members(seed))
 
 
@@ -84,3 +113,10 @@ def in_words(seconds: float) -> str:
     ('95 s', '7 min')
     """
     return f"{max(1, round(seconds))} s" if seconds < 180 else f"{round(seconds / 60)} min"
+
+
+def _now(device: str) -> float:
+    """The time when everything that was asked for is done."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

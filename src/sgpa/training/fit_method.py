@@ -4,6 +4,7 @@ from dataclasses import MISSING, fields, replace
 from typing import Any
 
 from sgpa.core.errors import ConfigError, nearest
+from sgpa.core.names import METHOD_ALIASES
 from sgpa.methods import CATALOGUE, Method, Mle, Sgpa
 from sgpa.models import DotProductConfig, KernelAttentionConfig, ModelConfig, SgpaConfig
 from sgpa.training.defaults import attention_for, kernel_for
@@ -47,6 +48,7 @@ def resolve_method(method: str | Method, config: ModelConfig, sgpa: Sgpa) -> tup
     if isinstance(method, str):
         known = {**CATALOGUE, AUTO: sgpa, "sgpa": sgpa}
         known["sgpae"] = replace(CATALOGUE["sgpae"], base=sgpa)  # type: ignore[type-var]
+        method = METHOD_ALIASES.get(method, method)
         if method not in known:
             raise ConfigError(f"fit: unknown method {method!r}{nearest(method, known)}")
         method, attention = _with_attention(known[method], with_default_kernel(config))

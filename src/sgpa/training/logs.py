@@ -1,14 +1,40 @@
 """The log of a training: one JSON line for each epoch."""
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
+from sgpa.core.arguments import fits
 from sgpa.core.files import write_text
 
 Line = dict[str, Any]
+log = logging.getLogger(__name__)
+
+
+class SavedLayer(TypedDict):
+    """The diagnostics of a layer."""
+
+    kl_g: float | None
+    kl_a: float | None
+    variance: float | None
+    snr: float | None
+    off_diagonal: float | None
+
+
+class SavedLine(TypedDict):
+    """A line of the log."""
+
+    epoch: int
+    nll: NotRequired[float]
+    kl_g: NotRequired[float]
+    kl_a: NotRequired[float]
+    seconds: NotRequired[float]
+    peak_memory_bytes: NotRequired[float | None]
+    numerics: NotRequired[dict[str, int]]
+    layers: NotRequired[list[SavedLayer]]
 
 
 def append(path: Path, line: Line) -> None:
@@ -25,13 +51,19 @@ def cut(path: Path, epoch: int) -> None:
         write_text(path, "".join(kept))
 
 
-def read_log(path: Path) -> Iterator[Line]:
-    """The lines of a log without an incomplete last line."""
-    for text in path.read_text(encoding="utf-8").splitlines():
+def read_log(path: Path, wanted: Any = SavedLine) -> Iterator[Line]:
+    """The lines of a log up to the first that is incomplete or damaged; `wanted` is the type of a line."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, text in enumerate(lines, 1):
         try:
-            yield json.loads(text)
-        except json.JSONDecodeError:
+            line = json.loads(text)
+        except (ValueError, RecursionError):
+            line = None
+        if not fits(line, wanted):
+            if number < len(lines):
+                log.warning("%s: line %d is damaged; it and the lines after it are left out", path, number)
             return
+        yield line
 
 
 def seconds(log: Path) -> float:

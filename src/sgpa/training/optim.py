@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
 from sgpa.models.bayesian import BayesianLinear
 
@@ -14,6 +15,7 @@ MOST = 1_000_000  # epochs, and rows of a step
 SELECTIONS = ("nll", "accuracy", "mae", "last")
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
     """Adam with a learning rate that rises linearly for `warmup` epochs and then falls linearly.

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sgpa.core import provenance
 from sgpa.core.errors import CheckpointError
-from sgpa.core.files import load_exactly, read_json, read_tensors, write_json, write_tensors
+from sgpa.core.files import checksum_of, load_exactly, read_json, read_tensors, write_json, write_tensors
 from sgpa.methods import Method
 from sgpa.models import ModelConfig, Transformer, saving
 from sgpa.training import logs, process_group
@@ -17,6 +17,7 @@ from sgpa.training.fingerprint import Fingerprint
 from sgpa.training.selection import Choice
 from sgpa.training.steps.base import RunState
 
+DIGESTS = "sha256"  # of the models, in finished.json
 FINISHED = "finished.json"  # beside the model: which training it is of
 
 
@@ -40,13 +41,20 @@ class RunFiles:
             return None
         folders = [self.directory / f"model{suffix}" for suffix in suffixes]
         saved = [(folder / "config.json").exists() for folder in folders]
-        note = read_json(self.directory / FINISHED)
+        note = read_json(self.directory / FINISHED, dict[str, Any])
         if any(saved) and not self.fingerprint.matches(note):
             raise CheckpointError(
                 f"{self.directory} holds a finished model trained {other(self.fingerprint, note)}"
             )
         if not all(saved):
             return None
+        for folder in folders:
+            digest = (note.get(DIGESTS) or {}).get(folder.name)
+            if digest is not None and checksum_of(read_tensors(folder / saving.WEIGHTS)[0]) != digest:
+                raise CheckpointError(
+                    f"{folder / saving.WEIGHTS} is not the file that this training wrote; restore it, or "
+                    f"delete {self.directory} to train again"
+                )
         model = method.build(config)
         load_exactly(model, saving.load(folders[0])[1], folders[0])
         return model.eval()
@@ -72,6 +80,14 @@ class RunFiles:
             if self.directory is not None and self.note.get(choice.score) is not None:
                 choice.weights = read_tensors(self.directory / f"{choice.score}.safetensors")[0]
 
+    @property
+    def last_checkpoint(self) -> str:
+        """Where the training can resume, in words."""
+        if self.directory is None:
+            return "nothing was saved: fit was called without a directory"
+        path = self.directory / "checkpoint.safetensors"
+        return f"the last good checkpoint is {path}" if path.exists() else "no checkpoint was written yet"
+
     def log(self, line: dict[str, Any]) -> None:
         """Append the line of an epoch to the log."""
         self.note["epoch"] = line["epoch"]
@@ -92,14 +108,16 @@ class RunFiles:
 
     def finish(self, model: Transformer, choices: Sequence[Choice]) -> None:
         """Save the model that each method chose; at the end `model` is that of the first."""
+        digests = {}
         for choice in reversed(choices):
             assert choice.weights is not None
             model.load_state_dict(choice.weights)
             if (path := self._output(f"model{choice.suffix}")) is not None:
                 model.save_pretrained(path)
+                digests[path.name] = checksum_of(read_tensors(path / saving.WEIGHTS)[0])
         if (path := self._output(FINISHED)) is not None:
             provenance.record(path.parent)
-            write_json(path, self.note)
+            write_json(path, self.note | {DIGESTS: digests})
             previous(path.with_name("checkpoint.safetensors")).unlink(missing_ok=True)
 
     def _output(self, name: str) -> Path | None:

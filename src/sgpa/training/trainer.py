@@ -1,7 +1,8 @@
 """One training loop for every method: steps, schedule, selection, checkpoints, resume."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +12,15 @@ import torch
 from torch import Tensor
 
 from sgpa.core import devices
-from sgpa.core.counters import counting
+from sgpa.core.counters import FLOAT64_PASSES, counting
 from sgpa.core.devices import check_device
+from sgpa.core.errors import NumericalError
 from sgpa.core.noise import check_seed
 from sgpa.data import Dataset
 from sgpa.gp.objective import Progress
 from sgpa.methods import Method
 from sgpa.models import ModelConfig, Transformer, saving
+from sgpa.models.linear_start import linear_start
 from sgpa.training import process_group
 from sgpa.training.diagnostics import diagnose
 from sgpa.training.fingerprint import Fingerprint
@@ -26,11 +29,13 @@ from sgpa.training.run_state import RunFiles
 from sgpa.training.selection import Choice, suffix, to_minimise, validate
 from sgpa.training.steps.base import RunState, StepInfo, TrainingStep, random_state, set_random_state
 from sgpa.training.steps.choose import choose_step
+from sgpa.training.steps.plain import PlainStep
 
 CHECKPOINT_SECONDS = 5.0  # at most so much work is lost when a run dies
 PROGRESS_SECONDS = 0.5  # between two step lines
 INITIAL_BATCH = 512  # rows a method may use to set initial values
 DIAGNOSED = 64  # rows the diagnostics use
+COARSE = "float32_too_coarse"  # in the note of a run
 
 OnProgress = Callable[[dict[str, Any]], None]
 
@@ -83,12 +88,21 @@ class Trainer:
         process_group.begin(self.device)
         if (model := self.finished()) is not None:
             return model
+        with torch.random.fork_rng(devices=[self.device] if self.device.startswith("cuda") else []):
+            return self._train()
+
+    def _train(self) -> Transformer:
         run = _Run(self)
-        step = choose_step(run.state, self.method, self.optim, self.optim.epochs * run.steps)
+        total = self.optim.epochs * run.steps
+        step = choose_step(run.state, self.method, self.optim, total, recorded=not run.coarse)
         for epoch in range(run.files.note["epoch"] + 1, self.optim.epochs + 1):
             if run.stopped_improving:
                 break
-            _epoch(run, step, epoch)
+            if run.coarse and not isinstance(step, PlainStep):
+                step.close()
+                step = choose_step(run.state, self.method, self.optim, total, recorded=False)
+            with run.explaining_errors(epoch):
+                _epoch(run, step, epoch)
         step.close()
         run.files.finish(run.state.model, run.choices)
         process_group.wait()  # what follows may read the model
@@ -125,17 +139,37 @@ class _Run:
         if not self.files.resume(self.state):
             if t.init_from is not None:
                 saving.warm_start(model, t.init_from)
+            else:
+                linear_start(
+                    model, self.train.inputs, self.train.targets
+                )  # only where the config asks for it
             model.likelihood.initialise(self.train.targets)
             t.method.initialise(model, next(self.train.batches(INITIAL_BATCH, t.seed)))
             self.state.random = random_state()
         self.choices = [Choice(t.method, ""), *(Choice(m, suffix(m)) for m in t.extra_selectors)]
         self.files.start(self.choices)
         self.saved = time.monotonic()
+        self.at = 0  # the step that is made
+
+    @contextmanager
+    def explaining_errors(self, epoch: int) -> Iterator[None]:
+        """A number that is not finite stops the run: the error names step and last checkpoint."""
+        try:
+            yield
+        except NumericalError as error:
+            where = f"{self.state.name}, step {self.at + 1}"
+            kept = f"epoch {epoch}; {self.files.last_checkpoint}"
+            raise NumericalError(f"{where}: {error} ({kept})") from error
 
     @property
     def steps(self) -> int:
         """Steps of an epoch."""
         return -(-len(self.train) // self.trainer.optim.batch_size)
+
+    @property
+    def coarse(self) -> bool:
+        """Whether some layer needs float64, which recorded steps cannot find out: steps are plain then."""
+        return bool(self.files.note.get(COARSE))
 
     @property
     def stopped_improving(self) -> bool:
@@ -160,7 +194,10 @@ class _Run:
         if validates:
             for choice in self.choices:
                 self.select(choice, line)
-            line["layers"] = [asdict(d) for d in diagnose(model, self.validation.inputs[:DIAGNOSED])]
+            with counting() as counted:
+                line["layers"] = [asdict(d) for d in diagnose(model, self.validation.inputs[:DIAGNOSED])]
+            if counted.get(FLOAT64_PASSES):
+                self.files.note[COARSE] = True
             if self.stopped_improving:
                 line["stopped_early"] = True
         self.files.log(line)
@@ -190,7 +227,7 @@ def _epoch(run: _Run, step: TrainingStep, epoch: int) -> None:
     rows, sums = 0, torch.zeros(3, device=t.device)  # nll, kl_g, kl_a
     with step, counting() as counted:
         for i, batch in enumerate(run.train.batches(optim.batch_size, t.seed * 1_000_003 + epoch)):
-            at = (epoch - 1) * steps + i
+            run.at = at = (epoch - 1) * steps + i
             lr = optim.lr_at(at, steps)
             progress = Progress(at / max(1, steps * optim.epochs - 1), len(run.train))
             result = step.step(batch, StepInfo(at, lr, progress))

@@ -84,7 +84,7 @@ def test_stored_labels_of_zinc_equal_the_formula():
 @needs_rdkit
 @needs_zinc
 def test_parquet_file_gives_graphs_targets_and_a_vocabulary():
-    rows, targets, vocabulary = read_molecules(TEST, target_column="y")
+    rows, targets, vocabulary, _ = read_molecules(TEST, target_column="y")
     assert len(rows) == len(targets) == 1000
     assert round(float(targets.mean()), 4) == 0.0124
     assert vocabulary.atoms[:3] == ("C", "N", "O")  # the most frequent first
@@ -99,7 +99,7 @@ def test_csv_file_gives_graphs_targets_and_a_vocabulary(tmp_path):
     path = write(
         tmp_path / "a.csv", '\ufeffSMILES,name,Y\nCCO,"ethanol, pure",-0.5\n c1ccccc1 ,benzene,2\n\n'
     )
-    rows, targets, vocabulary = read_molecules(path)
+    rows, targets, vocabulary, _ = read_molecules(path)
     assert [len(graph) for graph in rows] == [3, 6]
     assert targets.tolist() == [-0.5, 2.0]
     assert targets.dtype == torch.float32
@@ -176,10 +176,10 @@ def test_null_values_of_a_parquet_file_are_named(tmp_path):
         read_molecules(path)
 
 
-def test_missing_rdkit_error_names_the_extra(monkeypatch):
+def test_missing_rdkit_error_names_the_package(monkeypatch):
     def missing(name):
         raise ImportError(f"No module named {name!r}")
 
     monkeypatch.setattr(module.importlib, "import_module", missing)
-    with pytest.raises(SgpaError, match=r"pip install 'sgpa\[graph\]'"):
+    with pytest.raises(SgpaError, match=r"pip install rdkit"):
         from_smiles("CC", PLAIN)

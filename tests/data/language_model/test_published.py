@@ -135,7 +135,7 @@ def test_published_files_that_do_not_match_are_refused(tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match=r"not the options\.json"):
         load_published(tmp_path / "odd.json", weights)
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(InputError, match=r"pip install 'sgpa\[elmo\]'"):
+    with pytest.raises(InputError, match=r"pip install h5py"):
         load_published(options, weights)
 
 

@@ -20,8 +20,8 @@ from sgpa.core.errors import ConfigError, disk_full
 from sgpa.core.files import read_json
 from sgpa.experiments.recipes import RECIPES, plan, plans
 from sgpa.experiments.runner import Job, RunFolder, benchmark, locked, run_jobs
-from sgpa.experiments.runner import lock as lock_module
 from sgpa.experiments.runner.executors.in_process import InProcess
+from sgpa.training import lock as lock_module
 from support.paths import ROOT
 from support.terminal import sgpa
 
@@ -130,10 +130,16 @@ def test_a_full_disk_is_recognised_behind_another_error():
     assert not disk_full(ConfigError("no disk involved"))
 
 
-def test_a_full_disk_while_tensors_are_written_is_an_error_of_the_system(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "reason",
+    [
+        'IoError(Os { code: 28, kind: StorageFull, message: "No space left on device" })',
+        "I/O error: No space left on device (os error 28)",
+    ],
+)
+def test_a_full_disk_while_tensors_are_written_is_an_error_of_the_system(tmp_path, monkeypatch, reason):
     def save(tensors, path, metadata):
         path.write_bytes(b"cut short")
-        reason = 'IoError(Os { code: 28, kind: StorageFull, message: "No space left on device" })'
         raise SafetensorError(f"Error while serializing: {reason}")
 
     monkeypatch.setattr(files, "save_file", save)

@@ -138,5 +138,5 @@ def test_cluster_errors_name_the_problem(tmp_path, monkeypatch):
         with pytest.raises(ConfigError, match=f"no Ray cluster answers at '{address}'.*refused"):
             Cluster(address, print).__enter__()
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"pip install 'sgpa\[cluster\]'"):
+    with pytest.raises(ConfigError, match=r"pip install ray"):
         Cluster("auto", print)

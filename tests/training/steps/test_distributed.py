@@ -97,7 +97,7 @@ def test_two_processes_predict_what_one_predicts(done, tmp_path, name):
 
 def test_an_error_of_one_process_is_raised_in_all(done):
     for rank in (0, 1):
-        assert (done / f"error-{rank}.txt").read_text() == "this share cannot be factorised"
+        assert "this share cannot be factorised" in (done / f"error-{rank}.txt").read_text()
 
 
 def test_a_benchmark_is_trained_by_all_and_tested_by_the_first(done, tmp_path):
@@ -105,7 +105,7 @@ def test_a_benchmark_is_trained_by_all_and_tested_by_the_first(done, tmp_path):
     assert [results, failures] == other
     alone = grid(tmp_path)
     assert failures == {failure.job: failure.reason for failure in alone.failures}
-    assert failures["broken-mle-0"] == "this share cannot be factorised"
+    assert "this share cannot be factorised" in failures["broken-mle-0"]
     assert len(results["records"]) == len(alone.results["records"]) > 0
     for a, b in zip(results["records"], alone.results["records"], strict=True):
         assert a["value"] == pytest.approx(b["value"], rel=1e-3, abs=1e-4), a

@@ -30,6 +30,7 @@ class Molecules(NamedTuple):
     graphs: list[Graph]
     targets: Tensor  # [N] float
     vocabulary: Vocabulary
+    smiles: list[str]
 
 
 def read_molecules(
@@ -43,10 +44,10 @@ def read_molecules(
         target_column: By default the only other column, or the one called target, y, label or value.
 
     Returns:
-        Graphs, targets [N] and the vocabulary, most frequent atoms first.
+        Graphs, targets [N], the vocabulary, most frequent atoms first, and the SMILES.
 
     Example:
-        >>> graphs, targets, vocabulary = read_molecules("solubility.csv")  # doctest: +SKIP
+        >>> graphs, targets, vocabulary, smiles = read_molecules("solubility.csv")  # doctest: +SKIP
     """
     path = Path(path)
     table = _table(path)
@@ -54,11 +55,12 @@ def read_molecules(
     others = [name for name in table.column_names if name != smiles_column]
     only = others[0] if len(others) == 1 else None
     target_column = target_column or only or _guess(path, table, TARGET_NAMES, "target_column")
-    drawings = _each(path, _column(path, table, smiles_column), draw)
+    smiles = _column(path, table, smiles_column)
+    drawings = _each(path, smiles, draw)
     targets = _each(path, _column(path, table, target_column), _number)
     vocabulary = learn_vocabulary(drawings)
     graphs = [to_graph(drawing, vocabulary) for drawing in drawings]
-    return Molecules(graphs, torch.tensor(targets, dtype=torch.float32), vocabulary)
+    return Molecules(graphs, torch.tensor(targets, dtype=torch.float32), vocabulary, smiles)
 
 
 def _table(path: Path) -> pa.Table:

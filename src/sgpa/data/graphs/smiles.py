@@ -71,7 +71,7 @@ def _extra(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise SgpaError(f"molecules need RDKit: pip install 'sgpa[graph]' ({error})") from None
+        raise SgpaError(f"molecules need RDKit: pip install rdkit ({error})") from None
 
 
 def _parsed(Chem: Any, smiles: object) -> Any:

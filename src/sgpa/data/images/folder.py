@@ -1,5 +1,6 @@
 """A user's images: a folder with one sub-folder per class."""
 
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from torch import Tensor
 from sgpa.core.errors import InputError
 from sgpa.core.files import check_file_name
 from sgpa.data.fetch import Progress
+
+log = logging.getLogger(__name__)
 
 NOT_IMAGES = frozenset({"thumbs.db", "desktop.ini"})  # written by file managers
 CHUNK = 256  # images decoded between two calls of `progress`
@@ -66,6 +69,9 @@ def list_images(directory: Path) -> Listing:
         raise InputError(
             f"{directory} has no class folders; put the images of each class into a sub-folder of it"
         )
+    if stray := [f.name for f in sorted(directory.iterdir()) if f.is_file() and _shown(Path(f.name))]:
+        more = f" and {len(stray) - 3} more" if len(stray) > 3 else ""
+        log.warning("%s: skipped %s%s, outside the class folders", directory, ", ".join(stray[:3]), more)
     files: list[Path] = []
     labels: list[int] = []
     for label, folder in enumerate(folders):
@@ -109,13 +115,18 @@ def _square(file: Path, size: int) -> NDArray[np.uint8]:
                 raise InputError(
                     f"{file} is {image.width} x {image.height} pixels, too small to be an image; delete it"
                 )
-            colour = _colour(ImageOps.exif_transpose(image))
-            return np.asarray(ImageOps.fit(colour, (size, size), Image.Resampling.BICUBIC))
+            return square_pixels(image, size)
     except InputError:
         raise
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = "no image format Pillow knows" if isinstance(error, UnidentifiedImageError) else error
         raise InputError(f"{file} cannot be read as an image ({reason}); replace or delete it") from None
+
+
+def square_pixels(image: Image.Image, size: int) -> NDArray[np.uint8]:
+    """An image turned by its EXIF data, cut to the centred square and resized, [size, size, 3]."""
+    colour = _colour(ImageOps.exif_transpose(image))
+    return np.asarray(ImageOps.fit(colour, (size, size), Image.Resampling.BICUBIC))
 
 
 def _colour(image: Image.Image) -> Image.Image:

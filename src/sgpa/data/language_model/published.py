@@ -36,7 +36,7 @@ def load_published(options: str | Path, weights: str | Path) -> ElmoModel:
     try:
         import h5py  # noqa: PLC0415 (an optional dependency)
     except ImportError:
-        raise InputError("HDF5 weights need the h5py package: pip install 'sgpa[elmo]'") from None
+        raise InputError("HDF5 weights need the h5py package: pip install h5py") from None
     path = Path(weights)
     if not path.is_file():
         raise InputError(f"{path} does not exist, or is not a file; check the path")

@@ -62,13 +62,29 @@ def read_unlabelled(
     text_column: str | None = None,
     common: Sequence[str] = TEXT_COLUMNS,
     what: str = "text",
+    *,
+    keep_empty: bool = False,
 ) -> list[str]:
-    """The texts of a file without labels; `common` are the column names to look for, `what` names a row."""
+    """The texts of a file without labels; `common` are the column names to look for, `what` names a row.
+
+    With `keep_empty`, a row without a text is an empty text instead of an error.
+    """
     path = Path(path)
-    return _texts(path, read_columns(path), text_column, common, what)
+    table = read_columns(path)
+    if keep_empty:
+        table = {name: ["" if value is None else value for value in values] for name, values in table.items()}
+    return _texts(path, table, text_column, common, what, keep_empty=keep_empty)
 
 
-def _texts(path: Path, table: Table, column: str | None, common: Sequence[str], what: str) -> list[str]:
+def _texts(
+    path: Path,
+    table: Table,
+    column: str | None,
+    common: Sequence[str],
+    what: str,
+    *,
+    keep_empty: bool = False,
+) -> list[str]:
     name = _column(path, table, column, common, what)
     for row, value in enumerate(table[name], 1):
         if value is not None and not isinstance(value, str):
@@ -76,7 +92,7 @@ def _texts(path: Path, table: Table, column: str | None, common: Sequence[str], 
                 f"{path}: column {name!r} holds {type(value).__name__} values, not text; "
                 f"name the column that holds the {what} with {what}_column"
             )
-        if value is None or not value.strip():
+        if not keep_empty and (value is None or not value.strip()):
             raise InputError(f"{path}, row {row}: the {what} is empty ({ROWS}); fill it in or delete the row")
     return table[name]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor
 
 from sgpa.core.errors import InputError, check_fields
@@ -22,12 +22,15 @@ def collapse(text: str) -> str:
     return " ".join(text.split())
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Tokenizer:
+def train_tokenizer(
+    texts: Iterable[str], vocabulary: int = VOCABULARY, *, lowercase: bool = False
+) -> Tokenizer:
     """A byte-level BPE tokenizer whose rows are `<s> ... </s>`.
 
     Args:
         texts: The texts to learn from; pass training texts only.
         vocabulary: Largest number of tokens, 260 or more.
+        lowercase: Whether upper and lower case are the same, which few texts need.
 
     Returns:
         A tokenizer with `<pad>`, `<unk>`, `<s>`, `</s>` as ids 0 to 3.
@@ -39,7 +42,9 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Token
     least = len(SPECIAL) + BYTES
     check_fields("tokenizer", [("vocabulary", vocabulary, vocabulary >= least, f"{least} or more")])
     tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL[1]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if lowercase:  # and a word at the start of a text is the same as elsewhere
+        tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=lowercase)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,

@@ -1,8 +1,10 @@
 """An experiment as frozen data: all settings of a run."""
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from sgpa.core.arguments import checked
 from sgpa.core.config import derived
 from sgpa.core.errors import check_fields
 from sgpa.experiments.tasks import TASKS, EvaluationConfig, TaskConfig
@@ -18,6 +20,7 @@ _MODEL = derived({**_BY_PLAN, "weights": "the method decides it", "head": "the m
 _SGPA = derived({"attention.kernel": "set kernel.name and kernel.preset instead"})
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """A task, a Transformer for it, and how each method is trained and tested.
@@ -27,6 +30,8 @@ class Recipe:
     with the dropout rate `stage2_dropout` if given. With `stage2_for_all` the point methods have a second
     stage too; MC dropout keeps its own rate. `kernel` is the base kernel of kernel attention and of SGPA.
     `methods` are those that a benchmark compares. There are `ensembles` ensembles of `ensemble` members each;
+    With `refit_scale` the scale of a regression's likelihood is refitted on held-out rows after training.
+    `max_error` is that of the rule of trust; by default it follows from the held-out rows.
     `ensemble_dropout` leaves dropout on when members of an SGPA ensemble predict, `ensemble_temperature` fits
     a temperature for the average of any ensemble on validation rows.
 
@@ -52,6 +57,8 @@ class Recipe:
     ensembles: int = 1
     ensemble_dropout: bool = False
     ensemble_temperature: bool = False
+    refit_scale: bool = False
+    max_error: float | None = None
     seeds: int = 5
     methods: tuple[str, ...] = tuple(CATALOGUE)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
@@ -69,10 +76,20 @@ class Recipe:
                 ),
                 ("ensemble", self.ensemble, self.ensemble >= 1, "1 or more"),
                 ("ensembles", self.ensembles, self.ensembles >= 1, "1 or more"),
+                (
+                    "max_error",
+                    self.max_error,
+                    self.max_error is None or 0 < self.max_error < (math.inf if self._values else 1),
+                    "above 0" if self._values else "between 0 and 1",
+                ),
                 ("seeds", self.seeds, self.seeds >= 1, "1 or more"),
                 ("methods", self.methods, set(self.methods) <= set(CATALOGUE), ", ".join(CATALOGUE)),
             ],
         )
+
+    @property
+    def _values(self) -> bool:
+        return self.model.likelihood != "categorical"
 
     def attention(self, name: str) -> KernelAttentionConfig | DotProductConfig:
         """The point attention of that name."""

@@ -8,9 +8,16 @@ from sgpa.core.errors import check_fields
 from sgpa.data.texts.tokenizer import MAX_TOKENS
 from sgpa.experiments.recipes.schema import Recipe
 from sgpa.experiments.tasks import ImageFolderConfig, MoleculeTableConfig, TextTableConfig
-from sgpa.models import GraphConfig, KernelAttentionConfig, KernelConfig, PatchConfig, TokenConfig
+from sgpa.models import (
+    FeatureConfig,
+    GraphConfig,
+    KernelAttentionConfig,
+    KernelConfig,
+    PatchConfig,
+    TokenConfig,
+)
 from sgpa.models.config.embedding import EmbeddingConfig
-from sgpa.training.defaults import Defaults, defaults_for, patch_size
+from sgpa.training.defaults import FEATURE_DROP, Defaults, defaults_for, patch_size
 
 UserData = ImageFolderConfig | TextTableConfig | MoleculeTableConfig
 
@@ -24,6 +31,7 @@ def user_recipe(
     batch_size: int | None = None,
     lr: float | None = None,
     methods: Sequence[str] = ("sgpa",),
+    max_error: float | None = None,
 ) -> Recipe:
     """The recipe for a user's data; sizes that the data decide are set when they are read.
 
@@ -35,9 +43,11 @@ def user_recipe(
         steps, epochs: Of both stages of SGPA together.
         batch_size, lr: Of the optimiser.
         methods: Ids of the methods to train.
+        max_error: The share of wrong answers among the trusted ones that is accepted; for numbers the reach
+            of the 90 % interval that is trusted. By default it follows from the held-out rows.
 
     >>> user_recipe(ImageFolderConfig(path="photos"), rows=240, epochs=50).stage1.epochs
-    10
+    18
     """
     check_fields("train", [("epochs", epochs, epochs is None or epochs >= 2, "2 or more")])
     regression = isinstance(task, MoleculeTableConfig)
@@ -53,7 +63,14 @@ def user_recipe(
     )
     shared = recipe_fields(defaults)
     return Recipe(
-        name=task.dataset, task=task, optim=defaults.stage1, seeds=1, methods=tuple(methods), **shared
+        name=task.dataset,
+        task=task,
+        optim=defaults.stage1,
+        seeds=1,
+        methods=tuple(methods),
+        refit_scale=regression,
+        max_error=max_error,
+        **shared,
     )
 
 
@@ -70,11 +87,18 @@ def recipe_fields(defaults: Defaults) -> dict[str, Any]:
 
 
 def embedding_for(task: UserData) -> EmbeddingConfig:
-    """What a model of this data reads; the data decide the vocabulary and the types of atoms and bonds."""
+    """What a model of this data reads; the data decide widths, vocabulary and types of atoms."""
+    if not isinstance(task, MoleculeTableConfig) and task.backbone is not None:
+        return FeatureConfig(width=1, drop=FEATURE_DROP)
     if isinstance(task, ImageFolderConfig):
         return PatchConfig(image_size=task.size, patch_size=patch_size(task.size))
     if isinstance(task, TextTableConfig):
         return TokenConfig(
-            vocabulary=task.vocabulary, max_tokens=MAX_TOKENS, embedding_width=128, scale=0.3, drop=0.3
+            vocabulary=task.vocabulary,
+            max_tokens=MAX_TOKENS,
+            embedding_width=128,
+            scale=0.3,
+            drop=0.3,
+            linear_start=True,
         )
     return GraphConfig(node_types=1, edge_types=1, identifier_width=task.width, endpoint_types=True)

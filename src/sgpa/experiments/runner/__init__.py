@@ -12,11 +12,11 @@ from sgpa.experiments.runner.cells import (
 from sgpa.experiments.runner.collect import collect, saved_results, write_results
 from sgpa.experiments.runner.evaluate import evaluate_cell
 from sgpa.experiments.runner.jobs import Failure, Job, OnProgress, run_jobs
-from sgpa.experiments.runner.lock import locked
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.runner.single import run_cells
 from sgpa.experiments.runner.train import train, train_stage
 from sgpa.inference.saved import Cell, finished_cells
+from sgpa.training.lock import locked
 
 __all__ = [
     "CalibratedMethod",

@@ -13,11 +13,11 @@ from sgpa.experiments.runner.executors.in_process import InProcess
 from sgpa.experiments.runner.executors.processes import Processes
 from sgpa.experiments.runner.executors.torchrun import Ranks, follow
 from sgpa.experiments.runner.jobs import Executor, Failure, Job, OnProgress, run_jobs, silent
-from sgpa.experiments.runner.lock import locked
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.runner.train import train_stage
 from sgpa.methods import Ensemble
 from sgpa.training import process_group
+from sgpa.training.lock import locked
 from sgpa.training.plan import Plan
 
 

@@ -18,6 +18,7 @@ from sgpa.inference.saved import COMBINED, FILE, NOVELTY, describe
 from sgpa.inference.trust import TrustRule, choose
 from sgpa.methods import Calibration, Tensors
 from sgpa.models import Transformer, saving
+from sgpa.training.compare import refit_scale
 from sgpa.training.plan import Plan
 
 
@@ -67,8 +68,13 @@ def calibrate(
         file = member.calibrated
         assert file is not None
         if not file.exists():
-            write_tensors(file, method.calibrate(model, Calibration(own.splits.train, own.splits.validation)))
+            data = Calibration(own.splits.train, own.splits.validation)
+            scale = (
+                saving.scale_of(refit_scale(model, data.validation)) if run_folder.recipe.refit_scale else {}
+            )
+            write_tensors(file, {**method.calibrate(model, data), **scale})
         calibrated = {name: value.to(model.device) for name, value in read_tensors(file)[0].items()}
+        saving.set_scale(model, calibrated)
         predictors.append(method.predictor(model, calibrated))
         first = model if first is None else first
     combined = _combined(cell / COMBINED, plan, predictors, task)
@@ -77,7 +83,7 @@ def calibrate(
         task.reader.save(cell)
     if metadata is None:
         assert first is not None
-        rule = _trust(cell / NOVELTY, predictor, first, task)
+        rule = _trust(cell / NOVELTY, predictor, first, task, run_folder.recipe.max_error)
         metadata = {
             "method": method.id,
             "attention": plan.attention,
@@ -95,14 +101,16 @@ def calibrate(
     )
 
 
-def _trust(file: Path, predictor: Predictor, model: Transformer, task: Task) -> TrustRule:
+def _trust(
+    file: Path, predictor: Predictor, model: Transformer, task: Task, max_error: float | None
+) -> TrustRule:
     """The rule of trust of a predictor, chosen on held-out rows; its statistics of novelty go to a file."""
     held_out = task.splits.validation
     measured = NoveltyOf.fit(model, task.splits.train, held_out)
     if measured is not None:
         write_tensors(file, {name: value.float() for name, value in measured.novelty.tensors().items()})
     novelty = None if measured is None else measured(held_out.inputs)
-    return choose(predictor.predict(held_out.inputs), held_out.targets, novelty)
+    return choose(predictor.predict(held_out.inputs), held_out.targets, novelty, max_error=max_error)
 
 
 def _check_data(cell: Path, metadata: Mapping[str, Any], task: Task, dataset: str) -> None:

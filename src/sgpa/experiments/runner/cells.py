@@ -11,6 +11,7 @@ from sgpa.experiments.runner.older_runs import read_older
 from sgpa.experiments.runner.run_folder import FILE as RECIPE
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.inference.answers import Trained
+from sgpa.inference.preferred import preferred_cell
 from sgpa.inference.saved import Cell, SavedPredictor, describes_itself, finished_cells, read_saved
 from sgpa.training.plan import Plan
 
@@ -46,13 +47,13 @@ def open_cell(folder: Path, *, data_dir: Path | None = None, device: str = "cpu"
 
 
 def open_trained(folder: Path, *, device: str = "cpu") -> Trained:
-    """A finished run without its data, to predict for new inputs. A run folder opens its first cell.
+    """A finished run without its data, to predict for new inputs. A run folder opens `preferred_cell`.
 
     >>> open_trained(Path("runs/photos")).classes  # doctest: +SKIP
     """
-    return saved_predictor(finished_cells(folder)[0]).open(device)
+    return saved_predictor(preferred_cell(folder)[0]).open(device)
 
 
 def export(folder: Path, target: Path) -> Path:
     """Copy what predictions need of a finished run into a new folder; returns that folder."""
-    return saved_predictor(finished_cells(folder)[0]).export(target)
+    return saved_predictor(preferred_cell(folder)[0]).export(target)

@@ -2,15 +2,25 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from sgpa.core.config import to_plain
 from sgpa.core.errors import InputError
 from sgpa.core.files import read_json, write_json
 from sgpa.core.provenance import of_all, provenance
 from sgpa.experiments.recipes import Recipe
+from sgpa.experiments.runner.baselines import read_baselines
 from sgpa.experiments.runner.run_folder import FILE, RunFolder
 from sgpa.methods import CATALOGUE
+
+
+class CellResults(TypedDict):
+    """`results.json` of a cell."""
+
+    records: list[dict[str, Any]]
+    curves: list[dict[str, Any]]
+    data: dict[str, Any]
+    note: str | None
 
 
 def collect(
@@ -18,21 +28,25 @@ def collect(
 ) -> dict[str, Any]:
     """The finished ones of some cells of one run folder: the same cells give the same mapping."""
     finished = [cell for cell in cells if (cell / "results.json").exists()]
-    results = [read_json(cell / "results.json") for cell in finished]
+    results = [read_json(cell / "results.json", CellResults) for cell in finished]
     methods = dict.fromkeys(record["method"] for one in results for record in one["records"])
     folders = [folder for cell in finished for folder in (*_trainings(cell), cell)]
+    beside = read_baselines(finished[0].parents[1] if finished else None)
     return {
         "schema": 1,
         "title": title or f"{recipe.name}: {', '.join(methods)}",
         "summary": summary or " ".join(dict.fromkeys(one["note"] for one in results if one["note"])),
-        "records": [record for one in results for record in one["records"]],
-        "curves": [curve for one in results for curve in one["curves"]],
+        "records": [record for one in (*results, beside) for record in one["records"]],
+        "curves": [curve for one in (*results, beside) for curve in one["curves"]],
         "run": {
             "command": command,
             "recipe": _without_paths(recipe),
             "data": {name: digest for one in results for name, digest in one["data"].items()},
             **(of_all(folders) or provenance()),
-            "timings": [read_json(c / "timings.json") for c in finished if (c / "timings.json").exists()],
+            "timings": [
+                *(read_json(c / "timings.json") for c in finished if (c / "timings.json").exists()),
+                *beside["timings"],
+            ],
         },
     }
 

@@ -11,6 +11,7 @@ from sgpa.core import provenance
 from sgpa.core.config import to_plain
 from sgpa.core.files import file_digest, write_json
 from sgpa.core.types import Predictor
+from sgpa.data.overlap import shared_rows
 from sgpa.experiments.runner.calibrate import CalibratedMethod, calibrate
 from sgpa.experiments.runner.jobs import OnProgress, silent
 from sgpa.experiments.runner.result_cache import FileCache
@@ -57,12 +58,22 @@ def evaluate_cell(
     cache = FileCache(file, {"models": digests, "evaluation": to_plain(how), "data": fingerprint})
     costs = timings(calibrated)
     judge = make_judge(calibrated.rule, calibrated.novelty)
-    results = evaluate_task(fast(calibrated), calibrated.subject, calibrated.task, how, on_test, cache, judge)
+    adjust = calibrated.rule.calibrated
+    results = evaluate_task(
+        fast(calibrated), calibrated.subject, calibrated.task, how, on_test, cache, judge, adjust
+    )
+    rule = calibrated.rule
+    limits = {"max_error": rule.max_error, "bound": rule.bound, "rows": rule.rows, "doubt": rule.doubt}
+    results.add_curve(calibrated.subject, "trust", "", limits)
     if plan.method.trains is plan.method:  # the log of a post-hoc method is that of its base
         log = run_folder.training(plan, plan.stages[-1], seed) / "log.jsonl"
-        earlier = {"earlier_epochs": sum(stage.optim.epochs for stage in plan.stages[:-1])}
+        earlier: dict[str, Any] = {"earlier_epochs": sum(stage.optim.epochs for stage in plan.stages[:-1])}
+        if len(plan.stages) > 1:
+            before = run_folder.training(plan, plan.stages[-2], seed) / "log.jsonl"
+            earlier["earlier_validation"] = history(before)["validation"]
         curve = history(log, f"validation{plan.suffix}") | earlier
         results.add_curve(calibrated.subject, "training", "", curve)
+    results.add_curve(calibrated.subject, "data", "", _about_data(calibrated, fingerprint))
     provenance.record(cell)
     write_json(cell / "timings.json", costs)
     write_json(
@@ -75,6 +86,13 @@ def evaluate_cell(
         },
     )
     file.unlink()
+
+
+def _about_data(calibrated: CalibratedMethod, fingerprint: str) -> dict[str, Any]:
+    """What a method was trained and tested on: the report compares it between methods."""
+    splits = calibrated.task.splits
+    rows = {"train": len(splits.train), "validation": len(splits.validation), "test": len(splits.test)}
+    return {"fingerprint": fingerprint, **rows, "test_rows_in_train": shared_rows(splits.train, splits.test)}
 
 
 def fast(calibrated: CalibratedMethod) -> Predictor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from sgpa.core.errors import SgpaError, disk_full
+from sgpa.core.errors import SgpaError, disk_full, passing
 from sgpa.core.files import write_text
 
 OnProgress = Callable[[str, int, int, str], None]  # name of the work, how much is done, of how much, a note
@@ -64,8 +64,8 @@ def run_jobs(
     """Run every job whose needs are met; returns the failures.
 
     A failure is logged and kept as a file in the folder `failed`. Such a job is not run again unless
-    `retry`; jobs that need it are not run. All other jobs are. A full disk is no failure of a job: it is
-    returned, but not kept, and the job is run again by the next call.
+    `retry`; jobs that need it are not run. All other jobs are. A full disk, a lost folder or a lost process
+    is no failure of a job: it is returned, but not kept, and the job is run again by the next call.
     """
     names = {job.name for job in jobs}
     failures = {} if retry else {f.job: f for f in known_failures(failed) if f.job in names}
@@ -91,7 +91,7 @@ def run_jobs(
                 (failed / f"{job.name}.txt").unlink(missing_ok=True)
                 continue
             failures[job.name] = Failure(job.name, _reason(error))
-            if not disk_full(error):
+            if not passing(error):
                 write_text(failed / f"{job.name}.txt", _reason(error) + "\n\n" + _trace(error))
             log.warning("%s failed: %s", job.name, _reason(error))
     for name, job in waiting.items():
@@ -111,6 +111,8 @@ def _reason(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     if disk_full(error):
         return f"{text}; free some space and re-run the same command to resume"
+    if passing(error):
+        return f"{text}; re-run the same command to resume"
     return text if isinstance(error, SgpaError) else f"{type(error).__name__}: {text}"
 
 

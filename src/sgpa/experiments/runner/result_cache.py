@@ -3,11 +3,20 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+from sgpa.core.arguments import fits
 from sgpa.core.files import write_text
 from sgpa.evaluation.results import ResultCache, Results
 from sgpa.training.logs import append, read_log
+
+
+class SavedPart(TypedDict):
+    """A line of the file after the first."""
+
+    part: str
+    records: list[dict[str, Any]]
+    curves: list[dict[str, Any]]
 
 
 class FileCache(ResultCache):
@@ -18,8 +27,8 @@ class FileCache(ResultCache):
     """
 
     def __init__(self, file: Path, metadata: dict[str, Any]) -> None:
-        lines = list(read_log(file)) if file.exists() else []
-        if not lines or lines[0] != metadata:
+        lines = list(read_log(file, dict[str, Any])) if file.exists() else []
+        if not lines or lines[0] != metadata or not all(fits(line, SavedPart) for line in lines[1:]):
             lines = [metadata]
         write_text(file, "".join(json.dumps(line) + "\n" for line in lines))  # drops a line cut short
         self.file = file

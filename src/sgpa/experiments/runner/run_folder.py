@@ -130,7 +130,7 @@ def _read(file: Path) -> tuple[Recipe, tuple[str, ...]]:
         recipe = from_plain(saved["values"], KINDS, file.name)
     except ConfigError as error:
         raise CheckpointError(f"{file.parent}: {error}") from None
-    settings = tuple(saved.get("set", ()))
+    settings = tuple(map(str, saved.get("set") or ())) if isinstance(saved.get("set"), list) else ()
     if "methods" not in saved["values"] and saved["recipe"] in RECIPES:  # version 0.1 left COUNTS out
         counts = [setting for setting in settings if setting.partition("=")[0].strip() in COUNTS]
         base = override(RECIPES[saved["recipe"]], counts)

@@ -8,11 +8,11 @@ from sgpa.core.errors import SgpaError
 from sgpa.experiments.runner.calibrate import calibrate
 from sgpa.experiments.runner.evaluate import evaluate_cell
 from sgpa.experiments.runner.jobs import OnProgress, silent
-from sgpa.experiments.runner.lock import locked
 from sgpa.experiments.runner.run_folder import FILE, RunFolder
 from sgpa.experiments.runner.train import train
 from sgpa.models import Transformer
 from sgpa.training import process_group
+from sgpa.training.lock import locked
 from sgpa.training.plan import Plan
 
 

@@ -6,20 +6,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
-from sgpa.core.errors import InputError
+from sgpa.core.errors import Check, InputError
 from sgpa.core.inputs import Inputs
 from sgpa.core.noise import check_seed
-from sgpa.data import Dataset, Splits
+from sgpa.data import Dataset, Splits, split
 from sgpa.data.corruptions.on_disk import CorruptedFiles
 from sgpa.evaluation.results import OodSet
+from sgpa.experiments.tasks.display import Display
 from sgpa.inference.readers import Reader
 from sgpa.models.config.embedding import EmbeddingConfig
+from sgpa.training.defaults import MIN_ROWS
+from sgpa.training.fit_data import check_classes
 
 TEST_SHARE = 0.15  # of a user's rows are never trained on
-VALIDATION_SHARE = 0.1  # of the other rows pick the epoch
+SPLITS = {
+    "random": 0.1,
+    "stratified": 0.15,
+}  # how a user's rows are split, and the share held out of the rest
+OOD_ROWS = 200  # made inputs that are like none of a user's
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,7 @@ class Task:
     examples: Callable[[], list[Example]] | None = None
     # set where the test images are also tested with CIFAR-C's corruptions; returns prepared files, if any
     corrupted: Callable[[], CorruptedFiles | None] | None = None
+    display: Display | None = None  # how a report shows a test row; None where rows are not judged one by one
     note: str = ""  # shown in every report about this task
     content: str = ""  # digest of rows that the sums of the fingerprint do not cover
 
@@ -77,33 +84,40 @@ class TaskConfig(Protocol):
         """Find, read and split the data for a run."""
 
 
-def split_rows(data: Dataset, seed: int) -> tuple[Splits, Tensor]:
-    """Random rows for training, validation and test, and the indices of all rows that are not tested on.
+def check_split(split: str) -> Check:
+    """For `check_fields`: the name of a split of a user's rows."""
+    return "split", split, split in SPLITS, ", ".join(SPLITS)
 
-    The test rows are drawn first, then the validation rows among the others, each from `seed`.
+
+def split_rows(data: Dataset, seed: int, kind: str = "random") -> tuple[Splits, Tensor]:
+    """Rows for training, validation and test, and the indices of all rows that are not tested on.
+
+    The test rows are drawn first, then the validation rows among the others, each from `seed`. In a
+    "stratified" split every class has its share of both.
     """
-    rest, test = split_test(len(data), seed)
+    rest, test = split_test(data.targets, seed, kind)
     others = data[rest]
-    order = torch.randperm(len(others), generator=torch.Generator().manual_seed(seed))
-    held_out = max(1, round(VALIDATION_SHARE * len(order)))
-    return Splits(others[order[held_out:]], others[order[:held_out]], data[test]), rest
+    held_out = max(1, round(SPLITS[kind] * len(others)))
+    train, validation = split.split_rows(others.targets, held_out, seed, stratified=kind == "stratified")
+    check_classes(others.targets[train], "training rows")
+    return Splits(others[train], others[validation], data[test]), rest
 
 
-def split_test(rows: int, seed: int) -> tuple[Tensor, Tensor]:
+def split_test(targets: Tensor, seed: int, kind: str = "random") -> tuple[Tensor, Tensor]:
     """Indices of rows to learn from and of rows to test on."""
     check_seed(seed)
+    rows = len(targets)
+    if rows < MIN_ROWS:
+        raise InputError(f"{rows} rows are too few to train and test on; at least {MIN_ROWS} are needed")
     held_out = round(TEST_SHARE * rows)
-    if rows - held_out < 2 or held_out < 1:
-        raise InputError(f"{rows} rows are too few to train and test on; at least 10 are needed")
-    order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
-    return order[held_out:], order[:held_out]
+    return split.split_rows(targets, held_out, seed, stratified=kind == "stratified")
 
 
-def split_note(splits: Splits) -> str:
+def split_note(splits: Splits, kind: str = "random") -> str:
     """How a user's rows were split, for the report."""
     learned = len(splits.train) + len(splits.validation)
     return (
-        f"Trained on {learned} rows ({VALIDATION_SHARE:.0%} held out to pick the epoch), tested on "
+        f"Trained on {learned} rows ({SPLITS[kind]:.0%} held out to pick the epoch), tested on "
         f"{len(splits.test)} rows that were never trained on."
     )
 

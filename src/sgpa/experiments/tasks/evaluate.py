@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
-from sgpa.core.types import Classification, Predictor
+from sgpa.core.types import Classification, Prediction, Predictor
 from sgpa.data import Dataset
 from sgpa.data.corruptions import NAMES, SEVERITIES, TYPES
 from sgpa.evaluation.evaluate import Judge, evaluate
@@ -19,6 +20,7 @@ from sgpa.experiments.tasks.base import Example, Task
 OnTest = Callable[[str, int, int], None]  # what is being tested, how many tests are done, of how many
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
     """How much is tested. `rows` and `ood_rows` limit tests to the first rows."""
@@ -60,6 +62,7 @@ def evaluate_task(
     on_progress: OnTest = lambda *_: None,
     cache: ResultCache = no_cache,
     judge: Judge | None = None,
+    adjust: Callable[[Prediction], Prediction] = lambda prediction: prediction,
 ) -> Results:
     """All tests of a task; parts that `cache` holds are not measured again."""
     how = how or EvaluationConfig()
@@ -69,7 +72,17 @@ def evaluate_task(
     def uncorrupted() -> Results:
         ood = {name: _first_inputs(make(), how.ood_rows) for name, make in task.ood.items()}
         shifts = {name: _first_rows(make, how.rows) for name, make in task.shifts.items()}
-        return evaluate(predictor, subject, test, shifts=shifts, ood=ood, judge=judge)
+        return evaluate(
+            predictor,
+            subject,
+            test,
+            shifts=shifts,
+            ood=ood,
+            judge=judge,
+            adjust=adjust,
+            show=task.display,
+            classes=task.class_names,
+        )
 
     cached = cache("uncorrupted", uncorrupted)
     results = Results([*cached.records], [*cached.curves])

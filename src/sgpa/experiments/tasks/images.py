@@ -1,23 +1,40 @@
 """Images: the embedded digits, CIFAR-10 and CIFAR-100, and a user's folder of images."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
-from sgpa.core.errors import check_fields
+from sgpa.core.arguments import checked
+from sgpa.core.errors import InputError, check_fields
 from sgpa.data import Dataset
+from sgpa.data.backbones.images import GRID, ImageBackbone
 from sgpa.data.corruptions import on_disk
+from sgpa.data.fetch import Progress
 from sgpa.data.images import digits
+from sgpa.data.images.augmentation import augmentation_for
 from sgpa.data.images.cifar import OOD_SETS, PAPER_OOD_ROWS, SIZE, cifar, ood_images
-from sgpa.data.images.folder import image_folder
+from sgpa.data.images.folder import image_folder, list_images, read_images
 from sgpa.evaluation.results import OodSet
-from sgpa.experiments.tasks.base import Example, Task, split_note, split_rows
-from sgpa.inference.readers import ImageReader
+from sgpa.experiments.tasks.base import (
+    OOD_ROWS,
+    Example,
+    Task,
+    check_split,
+    split_note,
+    split_rows,
+    split_test,
+)
+from sgpa.experiments.tasks.display import show_images
+from sgpa.experiments.tasks.made_inputs import plain_colours, random_pixels
+from sgpa.inference.readers import ImageFeatureReader, ImageReader
 from sgpa.models.config.embedding import LARGEST
 
 SPLITS = ("fixed", "per-seed")
+SHOWN_PIXELS = 96  # of an image on the report, where the model reads features
+AUGMENTATIONS = ("none", "auto")
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR100 = """
     apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly
@@ -31,6 +48,7 @@ CIFAR100 = """
 """.split()  # noqa: SIM905
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class DigitsConfig:
     """A few hundred embedded digits; tested on noise, rotation and patches of photographs."""
@@ -79,6 +97,7 @@ def _examples(test: Dataset) -> list[Example]:
     ]
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class CifarConfig:
     """CIFAR-10 or CIFAR-100, with or without 3-Augment.
@@ -133,32 +152,64 @@ def _ood_set(name: str, data_dir: Path | None) -> OodSet:
     return OodSet(images, None if len(images) == rows else rows)
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class ImageFolderConfig:
     """A folder with one sub-folder of images per class, resized to `size` pixels squared.
 
-    The rows are split by `split_seed`, so that all runs of a folder are tested on the same rows.
+    The rows are split by `split_seed`, so that all runs of a folder are tested on the same rows; in a
+    "stratified" `split` every class has its share of them. With `augment="auto"` training images are shifted,
+    and mirrored where that keeps classes (`augmentation`). With a `backbone` the model reads hidden states of
+    that network instead (`ImageBackbone`), which decides the size.
     """
 
     path: str
     size: int = 32
     split_seed: int = 0
+    split: str = "random"
+    augment: str = "none"
+    backbone: str | None = None
+    layer: int | None = None
+    grid: int = GRID
 
-    augmentation = ""
+    augmentation = ""  # results are shown beside no other augmentation
 
     def __post_init__(self) -> None:
-        check_fields("task", [("size", self.size, 1 <= self.size <= LARGEST, f"1 to {LARGEST}")])
+        check_fields(
+            "task",
+            [
+                ("size", self.size, 1 <= self.size <= LARGEST, f"1 to {LARGEST}"),
+                check_split(self.split),
+                ("augment", self.augment, self.augment in AUGMENTATIONS, ", ".join(AUGMENTATIONS)),
+            ],
+        )
 
     @property
     def dataset(self) -> str:
         """Name of the folder."""
         return Path(self.path).name
 
+    def prepare(self, progress: Progress | None = None) -> None:
+        """Compute and keep the features of all images, so that `load` finds them."""
+        if self.backbone is not None:
+            self._network().features(list_images(Path(self.path)).files, progress, keep=True)
+
     def load(self, seed: int, data_dir: Path | None = None) -> Task:
         """Read and split the images; channels are normalised by the rows that are not tested on."""
         del seed, data_dir
+        if self.backbone is not None:
+            return self._with_features()
         pixels, labels, classes = image_folder(self.path, self.size)  # [N, 3, size, size], [N]
-        splits, rows = split_rows(Dataset(pixels, labels), self.split_seed)
+        if len(classes) == 1:
+            raise InputError(
+                f"{self.path} has one class folder, {classes[0]}; at least two are needed, one per class"
+            )
+        splits, rows = split_rows(Dataset(pixels, labels), self.split_seed, self.split)
+        _, test = split_test(labels, self.split_seed, self.split)
+        names = [str(file.relative_to(self.path)) for file in list_images(Path(self.path)).files]
+        if self.augment == "auto":
+            augment = augmentation_for(splits.train.inputs, splits.train.targets)
+            splits = replace(splits, train=replace(splits.train, augment=augment))
         channels = pixels[rows].float().div(255)
         mean, std = channels.mean((0, 2, 3)), channels.std((0, 2, 3)).clamp_min(1e-3)  # [3], [3]
         return Task(
@@ -167,6 +218,35 @@ class ImageFolderConfig:
             outputs=len(classes),
             class_names=tuple(classes),
             reader=ImageReader(size=self.size),
-            note=split_note(splits),
+            ood={
+                "plain-colours": lambda: OodSet(plain_colours(pixels, OOD_ROWS)),
+                "random-pixels": lambda: OodSet(random_pixels(pixels, OOD_ROWS)),
+            },
+            display=show_images(pixels[test], [names[i] for i in test.tolist()]),
+            note=split_note(splits, self.split),
             content=" ".join(classes),
+        )
+
+    def _network(self) -> ImageBackbone:
+        assert self.backbone is not None
+        return ImageBackbone(name=self.backbone, layer=self.layer, grid=self.grid)
+
+    def _with_features(self) -> Task:
+        network, listed = self._network(), list_images(Path(self.path))
+        features = network.features(listed.files, keep=True)  # [N, T, F]
+        labels = torch.tensor(listed.labels)
+        splits, _ = split_rows(Dataset(features, labels), self.split_seed, self.split)
+        _, test = split_test(labels, self.split_seed, self.split)
+        shown = [listed.files[i] for i in test.tolist()]
+        pixels = torch.from_numpy(read_images(shown, SHOWN_PIXELS)).permute(0, 3, 1, 2)  # [N, 3, h, w]
+        classes = " ".join(listed.classes)
+        return Task(
+            splits,
+            sizes={"width": features.values.shape[-1], "max_tokens": features.tokens},
+            outputs=len(listed.classes),
+            class_names=tuple(listed.classes),
+            reader=ImageFeatureReader(backbone=network, digest=network.digest),
+            display=show_images(pixels, [str(file.relative_to(self.path)) for file in shown]),
+            note=f"{split_note(splits, self.split)} Inputs are features of the network {self.backbone}.",
+            content=f"{classes} {float(features.values.double().sum()):.1f} {network.digest}",
         )

@@ -3,16 +3,20 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
 from sgpa.data.graphs import batch
 from sgpa.data.graphs.identifiers import IDENTIFIERS
 from sgpa.data.graphs.molecules import read_molecules
 from sgpa.data.graphs.zinc import zinc, zinc_complement
 from sgpa.evaluation.results import OodSet
-from sgpa.experiments.tasks.base import Task, split_note, split_rows
+from sgpa.experiments.tasks.base import OOD_ROWS, Task, check_split, split_note, split_rows, split_test
+from sgpa.experiments.tasks.display import show_molecules
+from sgpa.experiments.tasks.made_inputs import random_atoms
 from sgpa.inference.readers import MoleculeReader
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class ZincConfig:
     """Constrained solubility of 12,000 molecules; the complements of the test graphs are out-of-distribution.
@@ -57,9 +61,13 @@ class ZincConfig:
         return Task(data.splits, data.sizes, reader=reader, ood=ood, note=data.note)
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class MoleculeTableConfig:
-    """A CSV or Parquet table with a column of SMILES and one of numbers; rows are split by `split_seed`."""
+    """A CSV or Parquet table with a column of SMILES and one of numbers; rows are split by `split_seed`.
+
+    In a "stratified" `split` 15 % of the rows to learn from are held out, in a "random" one 10 %.
+    """
 
     path: str
     smiles_column: str | None = None
@@ -67,6 +75,7 @@ class MoleculeTableConfig:
     identifiers: str = "walks"
     width: int = 32
     split_seed: int = 0
+    split: str = "random"
 
     augmentation = ""
 
@@ -77,6 +86,7 @@ class MoleculeTableConfig:
             [
                 ("identifiers", self.identifiers, self.identifiers in IDENTIFIERS, known),
                 ("width", self.width, self.width >= 1, "1 or more"),
+                check_split(self.split),
             ],
         )
 
@@ -91,7 +101,8 @@ class MoleculeTableConfig:
         molecules = read_molecules(Path(self.path), self.smiles_column, self.target_column)
         graphs, names = molecules.graphs, molecules.vocabulary
         data = batch.dataset(graphs, molecules.targets, self.identifiers, self.width, augment=True)
-        splits, _ = split_rows(data, self.split_seed)
+        splits, _ = split_rows(data, self.split_seed, self.split)
+        _, test = split_test(data.targets, self.split_seed, self.split)
         return Task(
             splits,
             sizes={
@@ -108,6 +119,10 @@ class MoleculeTableConfig:
                 width=self.width,
                 column=self.smiles_column,
             ),
-            note=split_note(splits),
+            ood={
+                "random-atoms": lambda: OodSet(random_atoms(splits.test.inputs, len(names.atoms))[:OOD_ROWS])
+            },
+            display=show_molecules([molecules.smiles[i] for i in test.tolist()]),
+            note=split_note(splits, self.split),
             content=f"{' '.join(names.atoms)} {sum(int(graph.nodes.sum()) for graph in graphs)}",
         )

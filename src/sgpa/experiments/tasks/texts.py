@@ -3,20 +3,31 @@
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from torch import Tensor
+
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
 from sgpa.data import Dataset
+from sgpa.data.backbones.texts import GROUP, TextBackbone
+from sgpa.data.backbones.texts import MAX_TOKENS as BACKBONE_TOKENS
+from sgpa.data.fetch import Progress
 from sgpa.data.language_model.features import cached_features, language_model_dir
 from sgpa.data.language_model.model import ElmoModel
 from sgpa.data.texts.cola import COLA_TRAIN, SPLIT, Features, cola
 from sgpa.data.texts.imdb import imdb
 from sgpa.data.texts.tables import read_texts
-from sgpa.data.texts.tokenizer import encode, pad_id, train_tokenizer
-from sgpa.experiments.tasks.base import Task, split_note, split_rows, split_test
-from sgpa.inference.readers import TextReader, WordReader
+from sgpa.data.texts.tokenizer import SPECIAL, encode, pad_id, train_tokenizer
+from sgpa.evaluation.results import OodSet
+from sgpa.experiments.tasks.base import OOD_ROWS, Task, check_split, split_note, split_rows, split_test
+from sgpa.experiments.tasks.display import show_texts
+from sgpa.experiments.tasks.made_inputs import random_tokens
+from sgpa.inference.readers import TextFeatureReader, TextReader, WordReader
 from sgpa.models import TokenConfig
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class ImdbConfig:
     """50,000 film reviews as tokens of a byte-level BPE; every seed has its own split."""
@@ -35,6 +46,7 @@ class ImdbConfig:
         return Task(reviews.splits, reviews.embedding, class_names=reviews.class_names, reader=reader)
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class ColaConfig:
     """Acceptability of sentences; every seed has its own split.
@@ -75,9 +87,10 @@ class ColaConfig:
             language_model=None if model is None else str(self._folder().resolve()),
         )
         common = Task(splits, class_names=names, reader=reader, shifts=shifts)
+        sizes: dict[str, Any] = dict(corpus.embedding)
         if model is None:
-            return replace(common, embedding=TokenConfig(**corpus.embedding))
-        sizes = corpus.embedding | {"features": model.width, "layers": model.layers}
+            return replace(common, embedding=TokenConfig(**sizes))
+        sizes |= {"features": model.width, "layers": model.layers}
         return replace(common, sizes=sizes)
 
     def _folder(self) -> Path:
@@ -95,43 +108,95 @@ class ColaConfig:
         return ElmoModel.load(folder)
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class TextTableConfig:
     """A CSV, TSV or Parquet table with a column of texts and one of labels.
 
-    The rows are split by `split_seed`. The tokenizer is trained on rows that are not tested on.
+    The rows are split by `split_seed`; in a "stratified" `split` every class has its share of the test rows.
+    The tokenizer is trained on rows that are not tested on. With a `backbone` the model reads the hidden
+    states of that network instead (`TextBackbone`).
     """
 
     path: str
     text_column: str | None = None
     label_column: str | None = None
     vocabulary: int = 8000
+    lowercase: bool = False
     split_seed: int = 0
+    split: str = "random"
+    backbone: str | None = None
+    layer: int | None = None
+    max_tokens: int = BACKBONE_TOKENS
+    group: int = GROUP
 
     augmentation = ""
 
     def __post_init__(self) -> None:
-        check_fields("task", [("vocabulary", self.vocabulary, self.vocabulary >= 300, "300 or more")])
+        vocabulary = ("vocabulary", self.vocabulary, self.vocabulary >= 300, "300 or more")
+        check_fields("task", [vocabulary, check_split(self.split)])
 
     @property
     def dataset(self) -> str:
         """Name of the file."""
         return Path(self.path).stem
 
+    def prepare(self, progress: Progress | None = None) -> None:
+        """Compute and keep the features of all texts, so that `load` finds them."""
+        if self.backbone is not None:
+            texts, _, _ = read_texts(Path(self.path), self.text_column, self.label_column)
+            self._network().features(texts, progress, keep=True)
+
     def load(self, seed: int, data_dir: Path | None = None) -> Task:
-        """Read the table, train the tokenizer and split the rows."""
+        """Read the table, train the tokenizer or compute features, and split the rows."""
         del seed, data_dir
         texts, labels, classes = read_texts(Path(self.path), self.text_column, self.label_column)
-        rest, _ = split_test(len(labels), self.split_seed)
-        tokenizer = train_tokenizer([texts[i] for i in rest.tolist()], vocabulary=self.vocabulary)
+        content = hashlib.sha256("\0".join([*classes, *texts]).encode()).hexdigest()[:16]
+        if self.backbone is not None:
+            return self._with_features(texts, labels, tuple(classes), content)
+        rest, test = split_test(labels, self.split_seed, self.split)
+        learned = [texts[i] for i in rest.tolist()]
+        tokenizer = train_tokenizer(learned, vocabulary=self.vocabulary, lowercase=self.lowercase)
         ids, lengths = encode(tokenizer, texts)  # [N, T], [N]
-        splits, _ = split_rows(Dataset(ids, labels, lengths=lengths), self.split_seed)
+        splits, _ = split_rows(Dataset(ids, labels, lengths=lengths), self.split_seed, self.split)
+        size = tokenizer.get_vocab_size()
         return Task(
             splits,
-            sizes={"vocabulary": tokenizer.get_vocab_size(), "pad": pad_id(tokenizer)},
+            sizes={"vocabulary": size, "pad": pad_id(tokenizer)},
             outputs=len(classes),
             class_names=tuple(classes),
             reader=TextReader(tokenizer=tokenizer, column=self.text_column),
-            note=split_note(splits),
-            content=hashlib.sha256("\0".join([*classes, *texts]).encode()).hexdigest()[:16],
+            ood={
+                "random-tokens": lambda: OodSet(
+                    random_tokens(ids[test], lengths[test], size, len(SPECIAL))[:OOD_ROWS]
+                )
+            },
+            display=show_texts([texts[i] for i in test.tolist()]),
+            note=split_note(splits, self.split),
+            content=content,
+        )
+
+    def _network(self) -> TextBackbone:
+        assert self.backbone is not None
+        return TextBackbone(
+            name=self.backbone, layer=self.layer, max_tokens=self.max_tokens, group=self.group
+        )
+
+    def _with_features(
+        self, texts: list[str], labels: Tensor, classes: tuple[str, ...], content: str
+    ) -> Task:
+        network = self._network()
+        features = network.features(texts, keep=True)  # [N, T, F]
+        lengths = (~features.padding).sum(1)  # [N]
+        splits, _ = split_rows(Dataset(features, labels, lengths=lengths), self.split_seed, self.split)
+        _, test = split_test(labels, self.split_seed, self.split)
+        return Task(
+            splits,
+            sizes={"width": features.values.shape[-1], "max_tokens": network.tokens},
+            outputs=len(classes),
+            class_names=classes,
+            reader=TextFeatureReader(backbone=network, digest=network.digest, column=self.text_column),
+            display=show_texts([texts[i] for i in test.tolist()]),
+            note=f"{split_note(splits, self.split)} Inputs are features of the network {self.backbone}.",
+            content=f"{content} {network.digest}",
         )

@@ -57,11 +57,11 @@ def conditioned(
     m, n = i[:, None], i[None, :]
     keys, lv = load(k_g + h * M * D, i, d, D, M, D), tl.load(log_variance + h)
     K = gram(keys.to(tl.float64), m, n, lv.to(tl.float64), RBF)
-    found, inverse = eliminated(K + tl.where(m == n, K * jitter, 0.0), m, n, M, MM)
-    store(L + h * M * M, found, i, i, M, M, M)
+    factor, inverse = eliminated(K + tl.where(m == n, K * jitter, 0.0), m, n, M, MM)
+    store(L + h * M * M, factor, i, i, M, M, M)
     store(L_inv + h * M * M, inverse, i, i, M, M, M)
-    found = tl.where((m < M) & (n < M), found, 0.0)
-    w = tl.dot(tl.trans(found), load(v_g + h * M * D, i, d, D, M, D).to(tl.float64))  # [MM, DD]
+    factor = tl.where((m < M) & (n < M), factor, 0.0)
+    w = tl.dot(tl.trans(factor), load(v_g + h * M * D, i, d, D, M, D).to(tl.float64))  # [MM, DD]
     tl.store(kl + h * shares, 0.5 * tl.sum(tl.sum(w * w, 1), 0))
     state += h * M * N
     store(state, inverse.to(tl.float32), i, i, N, M, M)
@@ -113,12 +113,12 @@ def of_keys(
     i, d = tl.arange(0, MM), tl.arange(0, DD)
     m, n = i[:, None], i[None, :]
     d_state += h * M * N
-    found, inverse = load(L + h * M * M, i, i, M, M, M), load(L_inv + h * M * M, i, i, M, M, M)
+    factor, inverse = load(L + h * M * M, i, i, M, M, M), load(L_inv + h * M * M, i, i, M, M, M)
     v = load(v_g + h * M * D, i, d, D, M, D).to(tl.float64)
     w = load(d_state + M + D, i, d, N, M, D).to(tl.float64)
-    w += tl.load(d_kl + h) * tl.dot(tl.trans(found), v)  # w_g is in the KL too
-    store(dv + h * M * D, tl.dot(found, w).to(tl.float32), i, d, D, M, D)
-    inner = tl.dot(tl.trans(found), tl.dot(v, tl.trans(w)))  # L' dL
+    w += tl.load(d_kl + h) * tl.dot(tl.trans(factor), v)  # w_g is in the KL too
+    store(dv + h * M * D, tl.dot(factor, w).to(tl.float32), i, d, D, M, D)
+    inner = tl.dot(tl.trans(factor), tl.dot(v, tl.trans(w)))  # L' dL
     inner -= tl.dot(load(d_state, i, i, N, M, M).to(tl.float64), tl.trans(inverse))
     inner = tl.where(m > n, inner, tl.where(m == n, 0.5 * inner, 0.0))
     dK = 0.5 * tl.dot(tl.trans(inverse), tl.dot(inner + tl.trans(inner), inverse))

@@ -63,8 +63,8 @@ def backward_x(
         dk = tl.dot(tl.trans(dE), x, acc=dk, input_precision="tf32")
         each, left = tl.sum(dE, 0), received(unexplained, du, row, t, T) * prior(x, lv, RBF)
         at = log_part + (b * whole + j % tiles // PER) * H + h
-        found = tl.load(at, mask=j % tiles % PER == 0, other=0.0)
-        d_lv += each + tl.where(m == 0, tl.sum(left, 0) + found, 0.0)
+        earlier = tl.load(at, mask=j % tiles % PER == 0, other=0.0)
+        d_lv += each + tl.where(m == 0, tl.sum(left, 0) + earlier, 0.0)
         if not RBF:
             dx += 2.0 * left[:, None] * x
         else:

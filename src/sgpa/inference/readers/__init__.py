@@ -10,8 +10,10 @@ from typing import Any
 
 from sgpa.core.errors import CheckpointError
 from sgpa.core.files import read_json
+from sgpa.inference.readers.backbones import ImageFeatureReader, TextFeatureReader
 from sgpa.inference.readers.base import FILE, TOKENIZER, Reader, Rows
 from sgpa.inference.readers.images import ImageReader
+from sgpa.inference.readers.lenient import read, read_leniently
 from sgpa.inference.readers.molecules import MoleculeReader
 from sgpa.inference.readers.texts import TextReader
 from sgpa.inference.readers.words import WordReader
@@ -19,17 +21,22 @@ from sgpa.inference.readers.words import WordReader
 __all__ = [
     "FILE",
     "TOKENIZER",
+    "ImageFeatureReader",
     "ImageReader",
     "MoleculeReader",
     "Reader",
     "Rows",
+    "TextFeatureReader",
     "TextReader",
     "WordReader",
     "load",
+    "read",
+    "read_leniently",
 ]
 
 KINDS: dict[str, Callable[[dict[str, Any], Path], Reader]] = {
-    kind.kind: kind.load for kind in (ImageReader, TextReader, WordReader, MoleculeReader)
+    kind.kind: kind.load
+    for kind in (ImageReader, TextReader, WordReader, MoleculeReader, ImageFeatureReader, TextFeatureReader)
 }
 
 

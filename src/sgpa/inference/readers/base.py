@@ -1,7 +1,7 @@
 """The contract of a reader, and its file in a saved predictor."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -14,10 +14,15 @@ FILE, TOKENIZER = "reader.json", "tokenizer.json"
 
 @dataclass(frozen=True)
 class Rows:
-    """New inputs, and a description of each: its file, its row there, its text."""
+    """New inputs, and a description of each: its file, its row there, its text.
+
+    `problems` has the reason for each input that cannot be read, by its place in `about`; `inputs` are the
+    others.
+    """
 
     inputs: Inputs
     about: list[dict[str, Any]]
+    problems: Mapping[int, str] = field(default_factory=dict)
 
 
 class Reader(Protocol):

@@ -5,11 +5,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 
 from sgpa.core.errors import InputError
+from sgpa.core.inputs import Inputs
 from sgpa.data.images.digits import normalise
-from sgpa.data.images.folder import files_below, read_images
+from sgpa.data.images.folder import files_below, read_images, square_pixels
 from sgpa.inference.readers.base import Rows, existing, save_settings
 
 GREY = (0.299, 0.587, 0.114)  # luminance of red, green and blue
@@ -31,21 +35,21 @@ class ImageReader:
 
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """Image files, and all images below folders."""
-        if texts or column is not None:
-            raise InputError("this model reads images; name image files or folders, not texts or columns")
-        images = [
-            file for path in existing(files) for file in (files_below(path) if path.is_dir() else [path])
-        ]
-        if not images:
-            named = ", ".join(map(str, files))
-            raise InputError(
-                f"no image in {named}" if files else "nothing to predict: name images or folders"
-            )
-        pixels = torch.from_numpy(read_images(images, self.size)).permute(0, 3, 1, 2)  # [N, 3, size, size]
+        images = image_files(files, texts, column)
+        return Rows(self._inputs(read_images(images, self.size)), [{"file": str(file)} for file in images])
+
+    def read_pictures(self, pictures: Sequence[Image.Image]) -> Rows:
+        """Images in memory."""
+        pixels = np.stack([square_pixels(picture, self.size) for picture in pictures])
+        return Rows(self._inputs(pixels), [{"row": i} for i in range(1, len(pictures) + 1)])
+
+    def _inputs(self, pixels: NDArray[np.uint8]) -> Inputs:
+        """What the model reads, from pixels [N, size, size, 3]."""
+        x = torch.from_numpy(pixels).permute(0, 3, 1, 2)  # [N, 3, size, size]
         if self.grey:
             weights = torch.tensor(GREY).view(3, 1, 1)
-            pixels = normalise((pixels * weights).sum(1, keepdim=True).div(255))  # [N, 1, size, size]
-        return Rows(pixels.contiguous(), [{"file": str(file)} for file in images])
+            x = normalise((x * weights).sum(1, keepdim=True).div(255))  # [N, 1, size, size]
+        return x.contiguous()
 
     def save(self, folder: Path) -> None:
         """Write `reader.json`."""
@@ -56,3 +60,14 @@ class ImageReader:
         """The reader of saved settings."""
         del folder
         return ImageReader(**saved)
+
+
+def image_files(files: Sequence[Path], texts: Sequence[str], column: str | None) -> list[Path]:
+    """Image files, and all images below folders; raises where there is none."""
+    if texts or column is not None:
+        raise InputError("this model reads images; name image files or folders, not texts or columns")
+    images = [file for path in existing(files) for file in (files_below(path) if path.is_dir() else [path])]
+    if not images:
+        named = ", ".join(map(str, files))
+        raise InputError(f"no image in {named}" if files else "nothing to predict: name images or folders")
+    return images

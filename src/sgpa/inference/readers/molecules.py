@@ -24,6 +24,8 @@ class MoleculeReader:
     column: str | None = None
 
     kind: ClassVar[str] = "molecules"
+    row: ClassVar[str] = "smiles"
+    columns: ClassVar[tuple[str, ...]] = SMILES_NAMES
 
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """One SMILES a line of .txt files, the SMILES column of tables, and SMILES given directly."""

@@ -25,6 +25,8 @@ class TextReader:
     column: str | None = None
 
     kind: ClassVar[str] = "texts"
+    row: ClassVar[str] = "text"
+    columns: ClassVar[tuple[str, ...]] = TEXT_COLUMNS
 
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """One text a line of .txt files, the text column of tables, and texts given directly."""
@@ -49,7 +51,13 @@ def column_names(column: str | None, common: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_rows(
-    files: Sequence[Path], texts: Sequence[str], column: str | None, common: Sequence[str], what: str
+    files: Sequence[Path],
+    texts: Sequence[str],
+    column: str | None,
+    common: Sequence[str],
+    what: str,
+    *,
+    keep_empty: bool = False,
 ) -> list[dict[str, Any]]:
     """Every text with its file and row, under the key `what`; texts given directly come first.
 
@@ -59,18 +67,21 @@ def read_rows(
         column: The column of the tables.
         common: Column names to look for where `column` is None.
         what: What a text is called in messages: "text" or "smiles".
+        keep_empty: Keep texts that are empty, as "", instead of an error; blank lines of .txt are no rows.
     """
     rows: list[dict[str, Any]] = [{"file": None, "row": i, what: text} for i, text in enumerate(texts, 1)]
-    if not all(text.strip() for text in texts):
+    if not keep_empty and not all(text.strip() for text in texts):
         raise InputError(f"a {what} is empty; give one that is not")
     for path in existing(files):
         if path.suffix.lower() == ".txt":
             lines = _lines(path)
         elif path.suffix.lower() in TABLES:
-            lines = list(enumerate(read_unlabelled(path, column, common, what), 1))
+            lines = list(enumerate(read_unlabelled(path, column, common, what, keep_empty=keep_empty), 1))
         else:
             raise InputError(f"{path}: expected .txt with one {what} a line, or .csv, .tsv or .parquet")
         rows += [{"file": str(path), "row": row, what: text} for row, text in lines]
+    if keep_empty:
+        rows = [row | {what: (row[what] or "").strip()} for row in rows]
     if not rows:
         raise InputError(f"nothing to predict: name files with one {what} a line, or with a column of them")
     return rows

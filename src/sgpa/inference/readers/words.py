@@ -27,6 +27,8 @@ class WordReader:
     language_model: str | None = None
 
     kind: ClassVar[str] = "words"
+    row: ClassVar[str] = "text"
+    columns: ClassVar[tuple[str, ...]] = TEXT_COLUMNS
 
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """One sentence a line of .txt files, the text column of tables, and sentences given directly."""

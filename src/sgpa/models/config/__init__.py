@@ -1,7 +1,7 @@
 """Frozen configs from which models are built."""
 
 from sgpa.models.config.attention import DotProductConfig, KernelAttentionConfig, KernelConfig, SgpaConfig
-from sgpa.models.config.embedding import GraphConfig, PatchConfig, TokenConfig, WordsConfig
+from sgpa.models.config.embedding import FeatureConfig, GraphConfig, PatchConfig, TokenConfig, WordsConfig
 from sgpa.models.config.model import ModelConfig, from_json, to_json
 from sgpa.models.config.weights import (
     LinearHeadConfig,
@@ -13,6 +13,7 @@ from sgpa.models.config.weights import (
 
 __all__ = [
     "DotProductConfig",
+    "FeatureConfig",
     "GraphConfig",
     "KernelAttentionConfig",
     "KernelConfig",

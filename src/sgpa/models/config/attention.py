@@ -15,6 +15,7 @@ from sgpa.attention import (
 )
 from sgpa.attention.inducing import INDUCING_INITS
 from sgpa.attention.positions import grid_positions
+from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
 from sgpa.gp.kernels import KERNELS, Kernel
 from sgpa.models.config.embedding import EmbeddingConfig
@@ -22,6 +23,7 @@ from sgpa.models.config.embedding import EmbeddingConfig
 FORMS = {"orthogonal": OrthogonalSgpa, "cheng-boots": ChengBootsSgpa}
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class KernelConfig:
     """A base kernel and its initial values.
@@ -72,6 +74,7 @@ class KernelConfig:
         return kernel, grid_positions(embedding.grid, locality, width)
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class DotProductConfig:
     """Scaled dot-product attention (id `sdp`)."""
@@ -82,6 +85,7 @@ class DotProductConfig:
         return DotProductAttention(width, heads, dropout=dropout)
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class KernelAttentionConfig:
     """Kernel attention without uncertainty (id `kernel`)."""
@@ -95,6 +99,7 @@ class KernelAttentionConfig:
         return KernelAttention(width, heads, kernel, tied=self.tied, positions=positions, dropout=dropout)
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class SgpaConfig:
     """Sparse-GP attention.

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
 
 LARGEST = 4_096  # pixels of a side
 MOST_WORDS = 10_000_000
+MOST = 1_000_000  # tokens, types and widths
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class PatchConfig:
     """Square images cut into square patches, each a token.
@@ -47,7 +50,7 @@ class PatchConfig:
                     1 <= self.image_size <= LARGEST,
                     f"1 to {LARGEST}",
                 ),
-                ("channels", self.channels, self.channels >= 1, "1 or more"),
+                ("channels", self.channels, 1 <= self.channels <= LARGEST, f"1 to {LARGEST}"),
                 ("patch_size", self.patch_size, fits, f"a divisor of image_size={self.image_size}"),
                 (
                     "mean",
@@ -75,6 +78,7 @@ class PatchConfig:
         return (self.image_size // self.patch_size,) * 2
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class TokenConfig:
     """Token ids [B, T] with learned embeddings and positions.
@@ -86,6 +90,7 @@ class TokenConfig:
         pad: the id that fills up short rows.
         scale: standard deviation of initial embeddings; rare tokens keep most of theirs, as noise.
         drop: probability with which dropout removes a whole token; its position stays.
+        linear_start: whether a classifier starts as logistic regression on counts of tokens.
 
     >>> TokenConfig(vocabulary=1000, max_tokens=64).grid
     (64,)
@@ -97,14 +102,15 @@ class TokenConfig:
     pad: int = 0
     scale: float = 1.0
     drop: float = 0.0
+    linear_start: bool = False
 
     def __post_init__(self) -> None:
         check_fields(
             "embedding",
             [
                 ("vocabulary", self.vocabulary, 2 <= self.vocabulary <= MOST_WORDS, f"2 to {MOST_WORDS}"),
-                ("max_tokens", self.max_tokens, self.max_tokens >= 1, "1 or more"),
-                ("embedding_width", self.embedding_width, self.embedding_width >= 1, "1 or more"),
+                ("max_tokens", self.max_tokens, 1 <= self.max_tokens <= MOST, f"1 to {MOST}"),
+                ("embedding_width", self.embedding_width, 1 <= self.embedding_width <= MOST, f"1 to {MOST}"),
                 ("pad", self.pad, 0 <= self.pad < self.vocabulary, f"0..{self.vocabulary - 1}"),
                 ("scale", self.scale, self.scale > 0, "above 0"),
                 ("drop", self.drop, 0 <= self.drop < 1, "0 up to, but not, 1"),
@@ -117,6 +123,7 @@ class TokenConfig:
         return (self.max_tokens,)
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class GraphConfig:
     """Graphs whose nodes and edges are all tokens, distinguished by node identifiers and type vectors.
@@ -142,7 +149,7 @@ class GraphConfig:
         check_fields(
             "embedding",
             [
-                (name, getattr(self, name), getattr(self, name) >= 1, "1 or more")
+                (name, getattr(self, name), 1 <= getattr(self, name) <= MOST, f"1 to {MOST}")
                 for name in ("node_types", "edge_types", "identifier_width", "max_tokens")
             ],
         )
@@ -153,6 +160,7 @@ class GraphConfig:
         return ()
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class WordsConfig:
     """Words with learned embeddings and features of a frozen language model.
@@ -182,7 +190,7 @@ class WordsConfig:
                 ("scale", self.scale, self.scale > 0, "above 0"),
                 ("drop", self.drop, 0 <= self.drop < 1, "0 up to, but not, 1"),
                 *(
-                    (name, getattr(self, name), getattr(self, name) >= 1, "1 or more")
+                    (name, getattr(self, name), 1 <= getattr(self, name) <= MOST, f"1 to {MOST}")
                     for name in ("features", "layers", "max_tokens", "embedding_width")
                 ),
             ],
@@ -194,4 +202,38 @@ class WordsConfig:
         return (self.max_tokens,)
 
 
-EmbeddingConfig = PatchConfig | TokenConfig | GraphConfig | WordsConfig
+@checked
+@dataclass(frozen=True, kw_only=True)
+class FeatureConfig:
+    """Sequences of features [B, T, F] with padding, such as the hidden states of a frozen network.
+
+    Args:
+        width: F, the number of features of a token.
+        max_tokens: the most tokens of a row.
+        drop: probability with which dropout removes a whole token; its position stays.
+
+    >>> FeatureConfig(width=384).grid
+    (128,)
+    """
+
+    width: int
+    max_tokens: int = 128
+    drop: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_fields(
+            "embedding",
+            [
+                ("width", self.width, 1 <= self.width <= MOST, f"1 to {MOST}"),
+                ("max_tokens", self.max_tokens, self.max_tokens >= 1, "1 or more"),
+                ("drop", self.drop, 0 <= self.drop < 1, "0 up to, but not, 1"),
+            ],
+        )
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Tokens along the row."""
+        return (self.max_tokens,)
+
+
+EmbeddingConfig = PatchConfig | TokenConfig | GraphConfig | WordsConfig | FeatureConfig

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from sgpa.core.arguments import checked
 from sgpa.core.config import from_plain, to_plain
 from sgpa.core.errors import check_fields
 from sgpa.gp.likelihoods import LIKELIHOODS
@@ -13,7 +14,14 @@ from sgpa.models.config.attention import (
     KernelConfig,
     SgpaConfig,
 )
-from sgpa.models.config.embedding import EmbeddingConfig, GraphConfig, PatchConfig, TokenConfig, WordsConfig
+from sgpa.models.config.embedding import (
+    EmbeddingConfig,
+    FeatureConfig,
+    GraphConfig,
+    PatchConfig,
+    TokenConfig,
+    WordsConfig,
+)
 from sgpa.models.config.weights import (
     HeadConfig,
     LinearHeadConfig,
@@ -28,12 +36,14 @@ POOLINGS = ("mean", "sequence", "sum")  # over real tokens: their mean, one with
 DEEPEST, WIDEST, MOST = 1_000, 65_536, 1_000_000  # larger models are mistakes
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """The config of a Transformer.
 
     Args:
-        embedding: what the inputs are: `PatchConfig`, `TokenConfig`, `GraphConfig` or `WordsConfig`.
+        embedding: what the inputs are: `PatchConfig`, `TokenConfig`, `GraphConfig`, `WordsConfig` or
+            `FeatureConfig`.
         attention: `DotProductConfig`, `KernelAttentionConfig` or `SgpaConfig`.
         weights: `PointConfig`, or a distribution or bound for the weights of linear maps.
         head: the last layer, `LinearHeadConfig` or `RandomFeatureConfig`.
@@ -88,6 +98,7 @@ KINDS: dict[str, type[Any]] = {
     "tokens": TokenConfig,
     "graphs": GraphConfig,
     "words": WordsConfig,
+    "features": FeatureConfig,
     "point": PointConfig,
     "mean-field": MeanFieldConfig,
     "spectral": SpectralConfig,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
 from sgpa.models.bayesian import BayesianLinear
 from sgpa.models.random_features import RandomFeatureHead
@@ -12,6 +13,7 @@ from sgpa.models.spectral import SpectralLinear
 HIDDEN = ("W_o", "up", "down")  # the attention's output projection and the two maps of an MLP
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class PointConfig:
     """One number per weight."""
@@ -20,6 +22,7 @@ class PointConfig:
         """Leave the model's linear maps as they are."""
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class MeanFieldConfig:
     """An independent normal distribution per weight of every linear map; the prior is N(0, prior_std²)."""
@@ -42,6 +45,7 @@ class MeanFieldConfig:
             setattr(parent, name, BayesianLinear.around(linear, self.prior_std, self.initial_std))
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class SpectralConfig:
     """Hidden linear maps whose spectral norm is at most `bound`, by power iteration."""
@@ -65,6 +69,7 @@ class SpectralConfig:
                 setattr(parent, name, SpectralLinear.around(linear, self.bound, self.iterations))
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class LinearHeadConfig:
     """A linear map from features to outputs."""
@@ -74,6 +79,7 @@ class LinearHeadConfig:
         return nn.Linear(width, outputs)
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class RandomFeatureConfig:
     """A GP over the features, approximated by random Fourier features; `ridge` is its noise variance."""

@@ -71,3 +71,9 @@ class GraphEmbedding(nn.Module):
             raise InputError(f"an edge ends at node {int(graphs.edges.max())} of {graphs.nodes.shape[1]}")
         if ((graphs.edges < 0).any(-1) & (graphs.edge_types >= 0)).any():
             raise InputError("an edge ends at a negative node number; nodes are numbered from 0")
+        if graphs.edges.numel():
+            ends = graphs.nodes.gather(1, graphs.edges.clamp_min(0).flatten(1)).unflatten(
+                1, (-1, 2)
+            )  # [B, M, 2]
+            if ((ends < 0).any(-1) & (graphs.edge_types >= 0)).any():
+                raise InputError("an edge ends at a node that is padding (type -1)")

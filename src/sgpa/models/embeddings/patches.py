@@ -29,7 +29,7 @@ class PatchEmbedding(nn.Module):
         if not isinstance(images, Tensor) or images.shape[1:] != (c, size, size):
             shape = list(images.shape) if isinstance(images, Tensor) else type(images).__name__
             raise InputError(f"expected images of shape [B, {c}, {size}, {size}], got {shape}")
-        images = self.normalised(images)
+        images = self.normalised(images).to(self.positions.dtype)
         require_finite(lambda: "the images have pixels that are NaN or infinite; clean them first", images)
         return self.project(self.patches(images)) + self.positions, None
 

@@ -115,7 +115,7 @@ def _bar(axes: Any, table: Table, row: Key, column: Column, place: float, style:
 def _key(figure: Figure, table: Table) -> None:
     """Legend of hollow bars and diamonds, where there are any."""
     shown: list[Any] = []
-    attentions = list(dict.fromkeys(attention for attention, _ in table.rows))
+    attentions = list(dict.fromkeys(attention for attention, _ in table.rows if attention))
     if len(attentions) > 1:
         shown += [
             Patch(

@@ -34,6 +34,26 @@ class Plot:
     fold: str = ""
 
 
+@dataclass(frozen=True)
+class Card:
+    """One input with its answer and the truth; `picture` is a data URI or empty."""
+
+    answer: str
+    truth: str
+    right: bool
+    picture: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Cards under a heading."""
+
+    title: str
+    text: str
+    cards: tuple[Card, ...]
+
+
 @dataclass
 class Section:
     """One heading of the report."""
@@ -43,11 +63,12 @@ class Section:
     intro: str
     tables: list[Titled] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
+    galleries: list[Gallery] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to show."""
-        return not (self.tables or self.plots)
+        return not (self.tables or self.plots or self.galleries)
 
     @property
     def folds(self) -> list[str]:
@@ -72,6 +93,15 @@ class Material:
     curves: Sequence[Curve]
     cost: Cells  # time and memory
     style: Looks  # of every row of the page
+    judged: Key | None = None  # the model of a user's run
+    test_rows: int = 0  # whose standard errors are shown; 0 where errors are those over seeds
+
+    @property
+    def errors(self) -> str:
+        """What the errors in tables are."""
+        if self.test_rows:
+            return f"± one standard error over {self.test_rows} test rows"
+        return "Mean over seeds ± one standard error"
 
     def annotated(self, table: Table) -> Table:
         """The table with published values and marks of significance."""

@@ -57,6 +57,11 @@ ENTRIES = (
         "Mean absolute error, and root of the mean squared error, of the predicted value.",
     ),
     (
+        "Intervals",
+        ("coverage_90",),
+        "A 90 % interval should hold 90 % of the true values. Its width is chosen on held-out rows.",
+    ),
+    (
         "Entropy",
         ("auroc", "aurc"),
         "Uncertainty of a prediction: 0 if one class has probability 1, log(classes) if all are equal.",
@@ -95,7 +100,7 @@ ENTRIES = (
     (
         "±",
         (),
-        "One standard error of the mean over random seeds.",
+        "One standard error of the mean: over random seeds, or over test rows where there is one seed.",
     ),
 )
 

@@ -30,9 +30,9 @@ from sgpa.report.sections.blocks import Material, Plot, Section, Titled, among, 
 from sgpa.report.sections.findings import strongest
 from sgpa.report.tables import Cells, Column, Table, columns_of, evaluation_table, make_table
 
-HEADLINE = ("accuracy", "mcc", "mae", "rmse", "nll", "ece")
-DRAWN = (*HEADLINE, "mce")  # what figures of many methods show
-PERFORMANCE = ("accuracy", "mcc", "mae", "rmse")
+HEADLINE = ("accuracy", "mcc", "mae", "rmse", "nll", "ece", "coverage_50", "coverage_90")
+DRAWN = ("accuracy", "mcc", "mae", "rmse", "nll", "ece", "mce")  # what figures of many methods show
+PERFORMANCE = ("accuracy", "mcc", "mae", "rmse", "coverage_50", "coverage_90")
 MANY = 4  # with more rows, figures show fewer metrics and repeated numbers are folded
 ALL = "All numbers"
 
@@ -54,7 +54,7 @@ def results(material: Material) -> Section:
     section = Section("results", "Results", "")
     table = material.annotated(headline(material.cells))
     if table.rows:
-        caption = "Mean over seeds ± one standard error; the best of each column is bold."
+        caption = f"{material.errors}; the best of each column is bold."
         section.tables.append(Titled(f"{caption} {notes(table)}".strip(), table))
     fold = "Paired differences between methods"
     differences = difference_table(table)
@@ -72,7 +72,7 @@ def results(material: Material) -> Section:
         section.tables.append(Titled(caption, top, fold))
     clean = material.annotated(evaluation_table(material.cells, CLEAN))
     if clean.rows:
-        clean = _for_bars(clean)
+        clean = _for_bars(clean, few=material.judged is not None)
         spoken = f"Bars of {', '.join(metric(c.metric).name for c in clean.columns)} for {among(clean.rows)}."
         caption = "Clean test set. Whiskers: one standard error. Arrows: the better direction."
         caption += " Dotted line: chance level." if any(c.metric in CHANCE for c in clean.columns) else ""
@@ -80,9 +80,10 @@ def results(material: Material) -> Section:
     return section
 
 
-def _for_bars(table: Table) -> Table:
-    """With many rows, only the main metrics."""
-    kept = [c for c in table.columns if len(table.rows) <= MANY or c.metric in DRAWN]
+def _for_bars(table: Table, *, few: bool) -> Table:
+    """With many rows, only the main metrics; with `few`, only those of the main table."""
+    drawn = [name for name in HEADLINE if not name.startswith("coverage")] if few else DRAWN
+    kept = [c for c in table.columns if (len(table.rows) <= MANY and not few) or c.metric in drawn]
     return Table(table.rows, tuple(kept or table.columns), table.cells, table.paper)
 
 

@@ -1,23 +1,25 @@
 """The section about trust: how often `no` is right to say no."""
 
-from sgpa.report.names import TRUST, Key, labels, metric, sentence_case, shift_name
+from sgpa.report.figures.curves import select
+from sgpa.report.names import TRUST, Key, labels, listed, sentence_case, shift_name
 from sgpa.report.sections.blocks import Material, Section, Titled
 from sgpa.report.tables import Cells, Column, columns_of, make_table
 
 MEANING = (
     "An answer is not trusted if it is unsure (its entropy is above a limit, chosen on held-out rows so that "
-    "at most 10 % of the trusted answers are wrong) or if its input is unfamiliar (its novelty is above that "
-    "of 95 % of held-out rows). No out-of-distribution data are used to choose either."
+    "few of the trusted answers are wrong) or if its input is unfamiliar (its novelty is above that of 95 % "
+    "of held-out rows). No out-of-distribution data are used to choose either."
 )
 
 
 def trust(material: Material) -> Section:
     """Shares of trusted answers among right, wrong and out-of-distribution ones."""
     section = Section("trust", "Which answers to trust", MEANING)
-    columns = columns_of(material.cells, TRUST)
+    columns = sorted(columns_of(material.cells, TRUST), key=lambda column: bool(column.shift))
     table = make_table(material.cells, [_titled(column) for column in columns])
     if table.rows:
-        section.tables.append(Titled(" ".join(_sentences(material.cells, table.rows)), table))
+        sentences = [*_sentences(material.cells, table.rows), *_promises(material)]
+        section.tables.append(Titled(" ".join(sentences), table))
     return section
 
 
@@ -32,14 +34,31 @@ def _sentences(cells: Cells, rows: tuple[Key, ...]) -> list[str]:
     sentences = []
     for row in rows:
         refused = []
-        for (key, column), cell in cells.items():
+        for (key, column), cell in sorted(cells.items(), key=lambda item: bool(item[0][1].shift)):
             if (
                 key == row
                 and column.evaluation == TRUST
                 and column.metric in ("trusted_wrong", "trusted_ood")
             ):
                 what = "wrong answers" if not column.shift else shift_name(column.shift)
-                refused.append(f"{metric('accuracy').text(1 - cell.mean)} % of {what}")
+                refused.append(f"{1 - cell.mean:.0%}".replace("%", "\N{NO-BREAK SPACE}%") + f" of {what}")
         if refused:
-            sentences.append(f"{names[row]} refuses {', '.join(refused)}.")
+            sentences.append(f"{names[row]}: “no” catches {listed(refused)}.")
+    return sentences
+
+
+def _promises(material: Material) -> list[str]:
+    """For every method: what share of wrong answers its limit was chosen for, and whether that is shown."""
+    groups = select(material.curves, "trust")
+    names = labels(groups)
+    sentences = []
+    for key, curves in groups.items():
+        data = curves[0]["data"]
+        if data.get("max_error") is None or data.get("bound") is None:
+            continue
+        asked, bound = f"{data['max_error']:.1%}", f"{data['bound']:.1%}"
+        sentences.append(
+            f"{names[key]}: the limit is for at most {asked} wrong among the trusted; {data['rows']} "
+            f"held-out rows show at most {bound}" + (", so it is an estimate." if data.get("doubt") else ".")
+        )
     return sentences

@@ -1,10 +1,11 @@
-"""Warnings about one task: collapsed layers, and methods that were not trained or tested alike."""
+"""Warnings about one task: collapsed layers, few answers, leaked rows, unlike comparisons."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from sgpa.evaluation.calibration import MCE_ANSWERS
 from sgpa.report.figures.curves import Curve, history, numbers, select
 from sgpa.report.names import CLEAN, Key, is_ensemble, key_order, labels, listed
 from sgpa.report.sections.blocks import Material
@@ -14,6 +15,8 @@ COLLAPSED = 0.1  # nats: a layer whose last KL is below has a posterior that har
 REPAIRS = {  # counts in the log of a training
     "jitter_raised": "the jitter of a Gram matrix was raised",
     "float64_passes": "a layer was computed in float64 because float32 was too coarse",
+    "variance_clamped": "a negative variance was set to zero",
+    "kl_below_zero": "the KL of a layer was negative by rounding",
 }
 
 
@@ -21,13 +24,21 @@ def warnings(material: Material) -> list[str]:
     """One sentence per problem, none where there is none."""
     names = labels(key_order(row for row, _ in material.cells))
     trained = select(material.curves, "training")
-    tested = select(material.curves, "reliability", "")
+    tested, data = select(material.curves, "reliability", ""), select(material.curves, "data")
     return [
         *_collapses(trained, names),
         *_repairs(trained, names),
         *_differences("Seeds", _seeds(material), names),
-        *_differences("Epochs of all training stages", _per_row(trained, _epochs), names),
+        *(
+            _differences("Epochs of all training stages", _per_row(trained, _epochs), names)
+            if material.judged is None  # a user's point model is the first stage of SGPA
+            else []
+        ),
         *_differences("Test inputs", _per_row(tested, _answers), names),
+        *_differences("Training rows", _per_row(data, lambda curve: curve["data"]["train"]), names),
+        *_differences("Data", _per_row(data, lambda curve: curve["data"]["fingerprint"]), names),
+        *_leaks(data),
+        *_small_bins(tested, names),
     ]
 
 
@@ -46,6 +57,40 @@ def _collapses(trained: Mapping[Key, Sequence[Curve]], names: Mapping[Key, str])
                 "has collapsed to the prior, and the uncertainty of the layer carries no information."
             )
     return sentences
+
+
+def _leaks(data: Mapping[Key, Sequence[Curve]]) -> list[str]:
+    """Test rows that occur among the training rows."""
+    shared = [
+        (curve["data"]["test_rows_in_train"], curve["data"]["test"])
+        for group in data.values()
+        for curve in group
+    ]
+    if not shared or (worst := max(shared))[0] == 0:
+        return []
+    return [
+        f"{worst[0]} of {worst[1]} test rows occur in the training data, input for input. Their answers say "
+        "little about new inputs; remove the copies."
+    ]
+
+
+def _small_bins(tested: Mapping[Key, Sequence[Curve]], names: Mapping[Key, str]) -> list[str]:
+    """Methods whose maximum calibration error is that of a bin with few answers."""
+    decided = []
+    for key, curves in tested.items():
+        for curve in curves:
+            bins = curve["data"]
+            count, confidence, accuracy = (numbers(bins[n]) for n in ("count", "confidence", "accuracy"))
+            gap = np.where(count > 0, np.abs(confidence - accuracy), -1.0)
+            if gap.size and 0 < count[int(np.nanargmax(gap))] < MCE_ANSWERS:
+                decided.append(names.get(key, key[1]))
+                break
+    if not decided:
+        return []
+    return [
+        f"MCE of {listed(decided)} is that of a bin of fewer than {MCE_ANSWERS} answers, which few wrong "
+        f"answers decide. Read MCE of bins with at least {MCE_ANSWERS} answers instead."
+    ]
 
 
 def _repairs(trained: Mapping[Key, Sequence[Curve]], names: Mapping[Key, str]) -> list[str]:

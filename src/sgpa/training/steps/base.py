@@ -119,6 +119,6 @@ def not_finite(state: RunState, loss: Loss, info: StepInfo) -> str:
         n for n, p in state.model.named_parameters() if p.grad is not None and not p.grad.isfinite().all()
     ]
     return (
-        f"{state.name}, step {info.step + 1}: {bad[0] if bad else 'the gradient norm'} is not finite; "
-        f"lower the learning rate (lr={info.lr:g}) or set clip; the last checkpoint is kept"
+        f"{bad[0] if bad else 'the gradient norm'} is not finite; "
+        f"lower the learning rate (lr={info.lr:g}) or set clip"
     )

@@ -69,11 +69,22 @@ class CapturedStep:
         self.registers.skipped.zero_()
         if skipped > TOLERATED:
             raise NumericalError(
-                f"{skipped} steps of an epoch had a loss or gradient that is not finite; lower the learning "
-                "rate or set clip; the last checkpoint is kept"
+                f"{skipped} steps of an epoch had a loss or gradient that is not finite{self._cause()}; "
+                "lower the learning rate or set clip"
             )
         if skipped:
             log.warning("%d steps were skipped: their loss or gradient was not finite", skipped)
+
+    def _cause(self) -> str:
+        """What a pass with all checks over the last batch complains of: recorded steps name no layer."""
+        try:
+            with without_trace(self.state.model), torch.no_grad():
+                loss = self.method.loss(self.state.model, self.last, self.last_info.progress)
+        except NumericalError as error:
+            return f" ({error})"
+        names = ("nll", "kl_g", "kl_a")
+        bad = [name for name, part in zip(names, loss.parts, strict=False) if not part.isfinite()]
+        return f" ({bad[0]})" if bad else ""
 
     def close(self) -> None:
         """Give the model tensors of its own again."""
@@ -81,7 +92,8 @@ class CapturedStep:
 
     def step(self, batch: Batch, info: StepInfo) -> StepResult:
         """One step on the batch, recorded where it can be."""
-        batch = Batch(self.body.fit(batch.inputs), batch.targets)
+        self.last = batch = Batch(self.body.fit(batch.inputs), batch.targets)
+        self.last_info = info
         shape = shape_of(batch)
         self.seen[shape] += 1
         if shape not in self.recordings and self._due(shape, len(batch), info.progress.dataset_size):

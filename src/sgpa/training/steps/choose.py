@@ -12,12 +12,17 @@ from sgpa.training.steps.distributed import SharedPass
 from sgpa.training.steps.plain import LocalPass, PlainStep
 
 
-def choose_step(state: RunState, method: Method, optim: OptimConfig, steps: int) -> TrainingStep:
-    """The fastest way to make `steps` steps: distributed, compiled, captured or plain."""
+def choose_step(
+    state: RunState, method: Method, optim: OptimConfig, steps: int, *, recorded: bool = True
+) -> TrainingStep:
+    """The fastest way to make `steps` steps: distributed, compiled, captured or plain.
+
+    Steps that are not `recorded` choose the precision of every layer by its inputs.
+    """
     check_triton(state.model, state.model.device)
     if process_group.world() > 1:
         return PlainStep(state, SharedPass(state, method), optim)
-    if can_capture(state):
+    if recorded and can_capture(state):
         body = CompiledBody if can_compile(state, steps) else EagerBody
         return CapturedStep(state, method, optim, body(state, method, optim))
     return PlainStep(state, LocalPass(state, method), optim)

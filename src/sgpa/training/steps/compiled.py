@@ -156,8 +156,8 @@ class CompiledBody:
         with source(Playback(numbers)), unchecked():
             loss = torch.func.functional_call(LossModule(self.method, model), state, given)
         parts = loss.parts  # [4]
-        found = torch.autograd.grad(parts[3], leaves, allow_unused=True)
-        g = _joined([torch.zeros_like(q) if d is None else d for d, q in zip(found, leaves, strict=True)])
+        gradients = torch.autograd.grad(parts[3], leaves, allow_unused=True)
+        g = _joined([torch.zeros_like(q) if d is None else d for d, q in zip(gradients, leaves, strict=True)])
         parts, norm = parts.detach(), g.square().sum().sqrt()  # [4], []
         bad = ~torch.isfinite(parts[3] + norm)
         if self.optim.clip is not None:

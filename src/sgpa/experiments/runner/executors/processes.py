@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sgpa.core.errors import SgpaError
+from sgpa.core.errors import LostWorker
 from sgpa.experiments.runner.jobs import Job, OnProgress
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Processes:
             elif attempt.left:
                 self.again.append(attempt)
             else:
-                attempt.outcome.set_exception(SgpaError(_died()))
+                attempt.outcome.set_exception(LostWorker(_died()))
 
         try:
             self.pool.submit(_work, attempt.job).add_done_callback(finish)

@@ -37,7 +37,7 @@ class Cluster:
         try:
             self.ray: Any = import_module("ray")
         except ImportError:
-            raise ConfigError("a cluster needs Ray: pip install 'sgpa[cluster]'") from None
+            raise ConfigError("a cluster needs Ray: pip install ray") from None
 
     def __enter__(self) -> "Cluster":
         self.mine = not self.ray.is_initialized()

@@ -1,4 +1,4 @@
-"""The code in CONTRIBUTING.md runs as printed."""
+"""The code in the guide for extensions runs as printed."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from support.paths import ROOT
 
 BLOCKS = re.findall(
-    r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), flags=re.S
+    r"```python\n(.*?)```", (ROOT / "docs" / "guides" / "extend.md").read_text(encoding="utf-8"), flags=re.S
 )
 
 
@@ -16,7 +16,7 @@ def test_code_blocks_run_one_after_the_other(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "contributing"}
     for block in BLOCKS:
-        exec(compile(block, "CONTRIBUTING.md", "exec"), namespace)
+        exec(compile(block, "extend.md", "exec"), namespace)
     assert not namespace["outcome"].failures
     methods = {record["method"] for record in namespace["outcome"].results["records"]}
     assert methods == {"mle", "smoothed"}

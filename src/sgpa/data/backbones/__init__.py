@@ -1,0 +1,1 @@
+"""Frozen pretrained networks, whose hidden states are the inputs of a model."""

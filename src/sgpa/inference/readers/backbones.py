@@ -1,0 +1,76 @@
+"""Texts and images as features of a frozen network."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sgpa.core.errors import InputError
+from sgpa.data.backbones.images import ImageBackbone
+from sgpa.data.backbones.texts import TextBackbone
+from sgpa.data.texts.tables import TEXT_COLUMNS
+from sgpa.inference.readers.base import Rows, save_settings
+from sgpa.inference.readers.images import image_files
+from sgpa.inference.readers.texts import column_names, read_rows
+
+
+def check_digest(backbone: TextBackbone | ImageBackbone, expected: str) -> None:
+    """Raise unless the network has the weights that it had when the model was trained."""
+    if backbone.digest != expected:
+        raise InputError(
+            f"backbone {backbone.name} has other weights than when this model was trained; "
+            "restore them or train again"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextFeatureReader:
+    """Texts as features of a frozen network; `digest` identifies its weights."""
+
+    backbone: TextBackbone
+    digest: str
+    column: str | None = None
+
+    kind: ClassVar[str] = "text-features"
+
+    def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
+        """One text a line of .txt files, the text column of tables, and texts given directly."""
+        about = read_rows(files, texts, column, column_names(self.column, TEXT_COLUMNS), "text")
+        check_digest(self.backbone, self.digest)
+        return Rows(self.backbone.features([row["text"] for row in about]), about)
+
+    def save(self, folder: Path) -> None:
+        """Write `reader.json`; the network stays where it is."""
+        save_settings(self.kind, asdict(self), folder)
+
+    @staticmethod
+    def load(saved: dict[str, Any], folder: Path) -> "TextFeatureReader":
+        """The reader of saved settings."""
+        del folder
+        return TextFeatureReader(**saved | {"backbone": TextBackbone(**saved["backbone"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFeatureReader:
+    """Images as features of a frozen network; `digest` identifies its weights."""
+
+    backbone: ImageBackbone
+    digest: str
+
+    kind: ClassVar[str] = "image-features"
+
+    def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
+        """Image files, and all images below folders."""
+        images = image_files(files, texts, column)
+        check_digest(self.backbone, self.digest)
+        return Rows(self.backbone.features(images), [{"file": str(file)} for file in images])
+
+    def save(self, folder: Path) -> None:
+        """Write `reader.json`; the network stays where it is."""
+        save_settings(self.kind, asdict(self), folder)
+
+    @staticmethod
+    def load(saved: dict[str, Any], folder: Path) -> "ImageFeatureReader":
+        """The reader of saved settings."""
+        del folder
+        return ImageFeatureReader(**saved | {"backbone": ImageBackbone(**saved["backbone"])})

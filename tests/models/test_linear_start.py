@@ -1,0 +1,71 @@
+"""Models of texts that start as logistic regression on counts of tokens."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from sgpa.models import KernelAttentionConfig, MeanFieldConfig, TokenConfig, Transformer
+from sgpa.models.linear_start import linear_start, logistic_regression, token_shares
+from support.small_models import small
+
+CONFIG = TokenConfig(vocabulary=30, max_tokens=20, embedding_width=16, scale=0.3, linear_start=True)
+
+
+def texts(rows, classes=2):
+    """Rows of tokens; class k has more of tokens 1 + k."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(1, 30, (rows, 20), generator=generator)
+    y = torch.randint(classes, (rows,), generator=generator)
+    ids[:, :5] = 1 + y.unsqueeze(1)
+    ids[::3, 12:] = 0
+    return ids, y
+
+
+def model(embedding=CONFIG, **options):
+    torch.manual_seed(0)
+    sizes = {"width": 16, "depth": 1, "outputs": 2, "pooling": "sequence"} | options
+    return Transformer(small(embedding, KernelAttentionConfig(), **sizes))
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_start_classifies_before_any_training(classes):
+    ids, y = texts(200, classes)
+    m = model(outputs=classes)
+    assert linear_start(m, ids[:100], y[:100])
+    assert float((m.predict(ids[100:]).label == y[100:]).float().mean()) > 0.9
+
+
+def test_logistic_regression_equals_that_of_scikit_learn():
+    torch.manual_seed(0)
+    X, y = torch.randn(60, 5), torch.randint(3, (60,))
+    W, b = logistic_regression(X, y, 3, C=2.0)
+    expected = LogisticRegression(C=2.0, tol=1e-8).fit(X.numpy(), y.numpy())
+    p = torch.from_numpy(expected.predict_proba(X.numpy())).double()
+    torch.testing.assert_close((X @ W + b).softmax(-1).double(), p, atol=2e-3, rtol=2e-3)
+
+
+def test_shares_leave_out_padding():
+    share, idf = token_shares(torch.tensor([[1, 1, 2, 0], [2, 3, 0, 0]]), CONFIG)
+    assert share[0, 1] == pytest.approx(2 / 3)
+    assert share[:, 0].tolist() == [0, 0]
+    assert idf[1] > idf[2]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        model(replace(CONFIG, linear_start=False)),
+        model(replace(CONFIG, embedding_width=8)),
+        model(outputs=1, likelihood="laplace"),
+        model(weights=MeanFieldConfig()),
+    ],
+    ids=["not asked for", "projected", "regression", "random weights"],
+)
+def test_other_models_stay_as_they_are(other):
+    ids, y = texts(40)
+    before = {name: value.clone() for name, value in other.state_dict().items()}
+    assert not linear_start(other, ids, y)
+    for name, value in other.state_dict().items():
+        assert torch.equal(value, before[name])
