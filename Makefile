@@ -1,23 +1,30 @@
-# Two commands: `make demo` and `make test`. Each sets up everything it needs in .venv first.
+# Two commands: `make demo` and `make test`. Each sets up everything it needs in .venv first: the demo what the
+# package needs, the tests all extras and tools.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
+PACKAGE := .venv/.package
 READY := .venv/.ready
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint format time clean
+.PHONY: demo test lint format docs time clean
 .DEFAULT_GOAL := demo
 
-$(READY): pyproject.toml constraints.txt
+$(PACKAGE): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed: install one, or say make PYTHON=/path/to/python"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt "setuptools" "torch"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[dev,graph,elmo,cluster,fused]"
+	$(PIP) "setuptools" "torch"
+	$(PIP) --no-build-isolation --editable .
 	touch $@
 
-demo: $(READY)  ## train, evaluate and report on embedded digits (about 3 minutes on two cores)
+$(READY): $(PACKAGE)
+	$(PIP) --no-build-isolation --editable ".[dev,docs,graph,elmo,cluster,fused,text-pretrained]"
+	touch $@
+
+demo: $(PACKAGE)  ## train, evaluate and report on embedded digits (about 3 minutes on two cores)
 	$(BIN)/sgpa demo --out runs/demo
 
-test: $(READY) lint  ## all checks: exactly what the continuous integration runs
+test: $(READY) lint  ## all checks, exactly what the continuous integration runs (about 6 minutes on two cores)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(READY)
@@ -30,7 +37,10 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-time: $(READY)  ## cost of a step and of a prediction on this machine
+docs: $(READY)  ## the documentation site in build/site; open build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+time: $(PACKAGE)  ## cost of a step and of a prediction on this machine
 	$(BIN)/python -m benchmarks.cpu
 
 clean:

@@ -75,4 +75,4 @@ def main(warm_epochs: int = 10, epochs: int = 50, seed: int = 0) -> dict[str, fl
 
 if __name__ == "__main__":
     for name, value in main().items():
-        print(f"{name}: {value:.3f}")  # noqa: T201
+        print(f"{name}: {value:.3f}")

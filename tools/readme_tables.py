@@ -1,17 +1,18 @@
-"""Write the result tables of the README from the archived runs.
+"""Write the result table of the README from the archived runs; make the tables of docs/results.
 
 Usage: python -m tools.readme_tables   (after a `results.csv` in docs/results has changed)
 """
 
 import csv
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sgpa.report import aggregate, headline
 from sgpa.report.names import labels, metric
 from sgpa.report.paper import beside
-from sgpa.report.tables import Cell, Column, Published, Table, tasks
+from sgpa.report.tables import Cell, Column, Published, tasks
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -26,17 +27,6 @@ def records(*files: Path) -> list[dict[str, Any]]:
             rows = [row for row in csv.DictReader(opened) if row["value"]]
         all_rows += [row | {"value": float(row["value"]), "seed": int(row["seed"])} for row in rows]
     return all_rows
-
-
-def two_methods(*files: Path) -> str:
-    """A table with one line per metric and one column per method."""
-    table = headline(aggregate(records(*files)))
-    names = labels(table.rows)
-    lines = [f"| test | metric | {' | '.join(names.values())} |", "|---|---|" + "--:|" * len(table.rows)]
-    for column in table.columns:
-        cells = " | ".join(_cell(table, row, column) for row in table.rows)
-        lines.append(f"| {column.group} | {column.heading} | {cells} |")
-    return "\n".join(lines)
 
 
 def beside_paper(*files: Path) -> str:
@@ -80,48 +70,57 @@ def _both(ours: Cell | None, paper: Published | None, column: Column) -> str:
     return value if paper is None else f"{value} ({shape.text(paper.mean)}{'?' if paper.doubtful else ''})"
 
 
-def _cell(table: Table, row: Any, column: Column) -> str:
-    cell = table.cells[row, column]
-    value = metric(column.metric).text(cell.mean)
-    return _with_error(f"**{value}**" if row in table.best(column) else value, cell, column)
-
-
 def _with_error(value: str, cell: Cell, column: Column) -> str:
     return value if cell.error is None else f"{value} ± {metric(column.metric).text(cell.error)}"
 
 
-TABLES = {
-    "digits": two_methods,
-    "cifar10": beside_paper,
-    "cifar10-augmented": beside_paper,
-    "imdb": beside_paper,
-    "cola": beside_paper,
-    "zinc": beside_paper,
-    "forms": beside_paper,
+SUMMARY = {  # rows of the README's table: archived run -> name and error metric
+    "digits": ("digits, 300 images", "accuracy"),
+    "cifar10": ("CIFAR-10", "accuracy"),
+    "cifar10-augmented": ("CIFAR-10 with 3-Augment", "accuracy"),
+    "imdb": ("IMDB reviews", "accuracy"),
+    "cola": ("CoLA sentences", "mcc"),
+    "zinc": ("ZINC molecules", "mae"),
 }
-RUNS = {"zinc": ("zinc", "zinc-mfvi")}  # tables of several archived runs
+METHODS = {"mle": "MLE", "ts": "temperature scaling", "mcd": "MC dropout", "sgpa": "SGPA"}
 
 
-def make_table(name: str) -> str:
-    """A table of the README, from the archived runs."""
-    return TABLES[name](*(RESULTS / run / "results.csv" for run in RUNS.get(name, (name,))))
+def summary() -> str:
+    """One line per data set, one column per method: error / NLL / ECE, and those of the paper's SGPA."""
+    lines = [
+        f"| | {' | '.join(METHODS.values())} | the paper's SGPA |",
+        "|---|" + "--:|" * (len(METHODS) + 1),
+    ]
+    for run, (name, error) in SUMMARY.items():
+        rows = records(RESULTS / run / "results.csv")
+        (task,) = tasks(rows)
+        cells = aggregate(rows)
+        columns = [Column("in-distribution", "", m, "Clean test set") for m in (error, "nll", "ece")]
+        ours = [_joined({c: cells.get((("kernel", method), c)) for c in columns}) for method in METHODS]
+        printed = beside(cells, task)
+        paper = _joined({c: printed.get((("kernel", "sgpa"), c)) for c in columns})
+        lines.append(f"| [{name}](docs/results/{run}) | {' | '.join([*ours, paper])} |")
+    return "\n".join(lines)
 
 
-def current_table(text: str, name: str) -> str:
-    """The text between the markers of a table."""
-    match = re.search(rf"<!-- {name}:begin -->\n(.*?)<!-- {name}:end -->", text, flags=re.S)
-    assert match is not None, f"no markers for the table {name!r}"
+def _joined(values: Mapping[Column, Cell | Published | None]) -> str:
+    """The values that exist, separated by slashes."""
+    return " / ".join(metric(c.metric).text(value.mean) for c, value in values.items() if value is not None)
+
+
+def current_table(text: str) -> str:
+    """The text between the markers of the table."""
+    match = re.search(r"<!-- summary:begin -->\n(.*?)<!-- summary:end -->", text, flags=re.S)
+    assert match is not None, "README.md has no markers for the table"
     return match.group(1).rstrip("\n")
 
 
 def main() -> None:
-    """Update all tables of the README."""
+    """Update the table of the README."""
     text = README.read_text(encoding="utf-8")
-    for name in TABLES:
-        old = f"<!-- {name}:begin -->\n{current_table(text, name)}"
-        new = f"<!-- {name}:begin -->\n{make_table(name)}"
-        text = text.replace(old.rstrip("\n") + "\n", new + "\n")
-    README.write_text(text, encoding="utf-8")
+    begin, end = "<!-- summary:begin -->\n", "<!-- summary:end -->"
+    before, after = text.split(begin)[0], text.split(end)[1]
+    README.write_text(f"{before}{begin}{summary()}\n{end}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

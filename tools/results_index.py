@@ -20,8 +20,9 @@ single types of corruption are in the `results.csv` of a folder. Tables show the
 standard error, and in brackets the paper's value. The command above a table reproduces it; add `--methods`
 for one row, `--seeds 1` for one seed.
 
-[What reproduces and what does not](reproduction.md) discusses the results. [Speed](speed.md), [a full
-training](full-training.md) and [prediction without sampling](means.md) have their own pages.
+[What reproduces and what does not](reproduction.md) discusses the results, and [coverage](coverage.md) has
+every value of the paper beside ours. [Speed](speed.md), [a full training](full-training.md) and [prediction
+without sampling](means.md) have their own pages.
 """
 
 

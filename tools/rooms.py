@@ -12,18 +12,19 @@ import ast
 import json
 import textwrap
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from sgpa.core.files import write_text
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reference" / "rooms.md"
+DRAWING = PAGE.with_suffix(".svg")
 BEFORE = ROOT / "docs" / "reference" / "rooms-before.json"  # numbers of commit 20f99e3
 PACKAGE = "sgpa"
 LAYERS = (  # top to bottom, as in pyproject.toml
     ("cli",),
     ("experiments", "report"),
+    ("posthoc",),
     ("training", "inference"),
     ("methods", "evaluation"),
     ("models",),
@@ -35,6 +36,7 @@ ABOUT = {
     "cli": "Parses arguments, calls the library, prints results. One file per command.",
     "experiments": "Tasks (data ready for training and testing), recipes (frozen settings) and the runner.",
     "report": "Turns saved results into tables, figures and one HTML page. It never loads a model.",
+    "posthoc": "`sgpa.attach`: a sparse GP on the attention heads of somebody's trained Transformer.",
     "training": "One training loop for all methods: plans, steps, checkpoints, selection, logs.",
     "inference": "Turns a saved predictor and new files into answers, and serves predictions on a GPU.",
     "methods": "One file per method, behind one contract: build, loss, predictor.",
@@ -49,14 +51,14 @@ ABOUT = {
 
 PAGE_TEXT = """# The rooms of the package
 
-Where is what, and what may import what? `sgpa` has twelve top-level packages, called rooms. Imports point
+Where is what, and what may import what? `sgpa` has thirteen top-level packages, called rooms. Imports point
 downwards only; rooms of one layer do not import each other. `lint-imports` checks the order
 (`pyproject.toml`), and [decision 1](../decisions/0001-layout.md) gives the reasons. This page is written by
 `python -m tools.rooms --page`.
 
 An arrow means "imports". Imports that follow from other arrows are left out.
 
-{drawing}
+![The imports between rooms](rooms.svg)
 
 Lines are physical lines of Python. "Module" and "function" are the lines of the largest one.
 
@@ -160,15 +162,39 @@ def reduced(tree: Tree) -> list[tuple[str, str]]:
 
 
 def drawing(tree: Tree) -> str:
-    """The import graph in Mermaid: one row per layer, an arrow from importer to imported."""
-    lines, count = ["```mermaid", "flowchart TB"], len(LAYERS)
+    """The import graph as SVG: one row per layer, an arrow from importer to imported."""
+    width, height, gap, row = 190, 44, 60, 84
+    corners = {}
     for number, rooms in enumerate(LAYERS):
-        lines += [f'  subgraph layer{count - number}[" "]', "    direction LR"]
-        lines += [f'    {room}["{room}<br>{tree[room].lines:,} lines"]' for room in rooms]
-        lines.append("  end")
-    lines += [f"  {upper} --> {lower}" for upper, lower in reduced(tree)]
-    lines += [f"  layer{upper} ~~~ layer{lower}" for upper, lower in pairwise(range(count, 0, -1))]
-    return "\n".join([*lines, "```"])
+        left = (2 * width + gap - len(rooms) * width - (len(rooms) - 1) * gap) / 2 + 40
+        corners |= {name: (left + i * (width + gap), 12 + number * row) for i, name in enumerate(rooms)}
+    size = (2 * width + gap + 80, 24 + height + (len(LAYERS) - 1) * row)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size[0]} {size[1]}" width="{size[0]}" '
+        'font-family="sans-serif" font-size="14" text-anchor="middle">',
+        '<defs><marker id="tip" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
+        '<path d="M0 0L8 4L0 8z" fill="#5c6bc0"/></marker></defs>',
+        f'<rect width="{size[0]}" height="{size[1]}" fill="#ffffff"/>',
+    ]
+    for upper, lower in reduced(tree):
+        (x, y), (u, v) = corners[upper], corners[lower]
+        x, y, u = x + width / 2, y + height, u + width / 2
+        shift = 0.12 * (u - x)
+        bend = 0 if v - y <= row else (150 if u >= x else -150)  # around the boxes between
+        parts.append(
+            f'<path d="M{x + shift:.0f} {y}C{x + shift + bend:.0f} {(y + v) / 2:.0f} '
+            f'{u - shift + bend:.0f} {(y + v) / 2:.0f} {u - shift:.0f} {v}" fill="none" stroke="#5c6bc0" '
+            'stroke-width="1.5" marker-end="url(#tip)"/>'
+        )
+    for name, (x, y) in corners.items():
+        middle = x + width / 2
+        parts += [
+            f'<rect x="{x:.0f}" y="{y}" width="{width}" height="{height}" rx="6" '
+            'fill="#e8eaf6" stroke="#5c6bc0"/>',
+            f'<text x="{middle:.0f}" y="{y + 19}" font-weight="bold">{name}</text>',
+            f'<text x="{middle:.0f}" y="{y + 36}" font-size="12">{tree[name].lines:,} lines</text>',
+        ]
+    return "\n".join([*parts, "</svg>\n"])
 
 
 def totals(tree: Tree) -> list[str]:
@@ -202,7 +228,6 @@ def page(after: Tree, before: Tree) -> str:
     )
     lines_before = ", ".join(f"{name} {room.lines:,}" for name, room in before.items())
     return PAGE_TEXT.format(
-        drawing=drawing(after),
         rooms=rooms,
         comparison=comparison(before, after),
         before=textwrap.fill(lines_before, 118),
@@ -234,6 +259,7 @@ def main(arguments: list[str] | None = None) -> None:
     tree = measure(args.tree)
     if args.page:
         write_text(PAGE, page(tree, from_json(BEFORE.read_text(encoding="utf-8"))))
+        write_text(DRAWING, drawing(tree))
     elif args.compare:
         print(comparison(measure(args.compare), tree))
     else:

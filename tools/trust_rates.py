@@ -1,7 +1,7 @@
 """Which answers of a kept model are trusted: its own test rows, other data sets, colours, noise, text.
 
 Usage: python -m tools.trust_rates [--data-dir DIR] [--rows 1000] [--out docs/results/trust]
-Reads `models/cifar10` and `models/digits`, measures, and writes README.md and rates.json. Nothing is chosen
+Reads the models of `src/sgpa/pretrained`, measures, and writes README.md and rates.json. Nothing is chosen
 here: the rule of trust is saved with each model, and was chosen on its validation rows.
 """
 
@@ -24,7 +24,7 @@ from sgpa.experiments.runner import open_cell, open_trained
 from sgpa.inference.answers import Trained
 from sgpa.inference.trust import make_judge
 
-MODELS = Path("models")
+MODELS = Path("src/sgpa/pretrained")
 CELL = Path("cells") / "kernel-sgpa-0"
 WORDS = ["invoice", "total", "amount due", "page 3", "chapter", "hello", "world", "the variance", "of every"]
 
@@ -132,7 +132,7 @@ def page(found: dict[str, Any], facts: dict[str, Any]) -> str:
     for name, numbers in found.items():
         rule = numbers["rule"]
         right = f"right answers (accuracy {numbers['accuracy']:.3f})"
-        lines += [f"## models/{name}", "", "| | rows | trusted | AUROC of novelty |", "|---|--:|--:|--:|"]
+        lines += [f"## {name}", "", "| | rows | trusted | AUROC of novelty |", "|---|--:|--:|--:|"]
         lines.append(f"| {right} | {numbers['rows']} | {numbers['right']:.3f} | |")
         lines.append(f"| wrong answers | | {numbers['wrong']:.3f} | |")
         for other, row in numbers["other"].items():
