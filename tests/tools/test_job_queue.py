@@ -1,6 +1,7 @@
 """The job queue: dependencies between commands, the limit on parallel commands, and stopping."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sgpa.core.errors import InputError
+from sgpa.experiments.recipes import RECIPES, override
 from support.paths import ROOT
 from tools import job_queue
 
@@ -96,3 +98,15 @@ def test_sigterm_to_the_queue_ends_its_jobs(tmp_path: Path) -> None:
 def test_incomplete_line_is_an_error(line: str) -> None:
     with pytest.raises(InputError, match="name; needs; command"):
         job_queue.parse_jobs(line)
+
+
+def test_the_planned_runs_have_valid_settings():
+    planned = job_queue.parse_jobs((ROOT / "docs" / "lab" / "next-runs.txt").read_text("utf-8"))
+    assert planned
+    for job in planned:
+        words = shlex.split(job.command)
+        words = words[words.index("sgpa") :]
+        settings = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
+        recipe = override(RECIPES[words[2]], settings)
+        assert words[1] == "train"
+        assert words[words.index("--method") + 1] in recipe.methods
