@@ -64,5 +64,5 @@ def auroc_terms(inside: npt.ArrayLike, outside: npt.ArrayLike) -> Floats:
 def _share_below(x: Floats, others: Floats) -> Floats:
     """The share of `others` below every x, ties counting one half."""
     ordered = np.sort(others)
-    sides = (np.searchsorted(ordered, x, side=side) for side in ("left", "right"))  # type: ignore[call-overload]
+    sides = (np.searchsorted(ordered, x, side=side) for side in ("left", "right"))
     return np.asarray(sum(sides) / (2 * len(ordered)))

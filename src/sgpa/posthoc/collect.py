@@ -41,12 +41,16 @@ def collect(gp: AttachedGp, batches: Iterable[Any]) -> Collected:
     for batch in batches:
         call = read_batch(batch, device_of(model))
         rows = read_rows(gp._observe(model, call), adapter.on(device_of(model)))
-        flat = rows.flat(None)
-        columns.append([*flat, adapter.novelty.score(as_evidence(*flat[2:], flat[0]))])
+        logits, carried, shares, states, head = rows.flat(None)
+        score = adapter.novelty.score(as_evidence(shares, states, head, logits))
+        columns.append([logits, carried, shares, states, head, score])
         if call.targets is not None:
             targets.append(call.targets.cpu())
-    joined = [torch.cat([row[i].cpu() for row in columns]) for i in range(6)]
-    return Collected(*joined, torch.cat(targets) if targets else None)
+    logits, carried, shares, states, head, score = (
+        torch.cat([x.cpu() for x in column]) for column in zip(*columns, strict=True)
+    )
+    known = torch.cat(targets) if targets else None
+    return Collected(logits, carried, shares, states, head, score, known)
 
 
 def dropout_modules(model: nn.Module) -> list[nn.Module]:

@@ -9,6 +9,10 @@ from sgpa.core.errors import InputError, one_line
 TEXT, IMAGE = "text", "image"
 HEADS = {"ForSequenceClassification": TEXT, "ForImageClassification": IMAGE}
 FOLDER = "a folder that save_pretrained wrote"
+BESIDE = {  # what makes inputs, and the files that it is saved in
+    TEXT: ("tokenizer", ("tokenizer.json", "tokenizer_config.json", "vocab.*", "*.model")),
+    IMAGE: ("image processor", ("preprocessor_config.json", "processor_config.json")),
+}
 
 
 def read_kind(folder: Path) -> str:
@@ -26,11 +30,19 @@ def read_kind(folder: Path) -> str:
     for name in names:
         for ending, kind in HEADS.items():
             if name.endswith(ending):
+                _check_beside(folder, kind)
                 return kind
     raise InputError(
         f"{folder} has no classification head: architectures are {', '.join(names) or 'not named'} "
         f"(allowed: {', '.join('...' + ending for ending in HEADS)})"
     )
+
+
+def _check_beside(folder: Path, kind: str) -> None:
+    """Raise unless the tokenizer or image processor lies beside the model."""
+    what, patterns = BESIDE[kind]
+    if not any(any(folder.glob(pattern)) for pattern in patterns):
+        raise InputError(f"{folder} has no {what}; save it there with its save_pretrained")
 
 
 def check_data(kind: str, data: Path) -> None:

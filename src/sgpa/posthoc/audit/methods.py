@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -86,13 +86,16 @@ class Fitted:
             )
 
         found: dict[str, Predict] = {PLAIN: lambda batch: logits(batch).softmax(-1)}
-        for name, calibrate in self.logits.each().items():
-            found[name] = lambda batch, calibrate=calibrate: calibrate(logits(batch))
+        found |= {name: _after(logits, calibrate) for name, calibrate in self.logits.each().items()}
         found["laplace"] = laplace
         found["sgpa"] = self.gp.predict
         if self.dropout is not None:
             found["dropout"] = lambda batch: dropout_logits(model, [batch], DROPOUT_SAMPLES)
         return found
+
+
+def _after(logits: Callable[[Any], Tensor], calibrate: Callable[[Tensor], Tensor]) -> Predict:
+    return lambda batch: calibrate(logits(batch))
 
 
 def fit_methods(classifier: Classifier, parts: Parts, work: Work, seed: int) -> Fitted:

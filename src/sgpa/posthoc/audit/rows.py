@@ -66,6 +66,7 @@ def read_rows(
     seed: int,
 ) -> Rows:
     """Labelled rows, at most `max_rows` of them, drawn by class."""
+    items: Items
     if classifier.kind == TEXT:
         items, labels, names = read_texts(data, text_column, label_column)
     else:
