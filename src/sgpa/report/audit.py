@@ -127,7 +127,7 @@ def audit_html(audit: Mapping[str, Any], command: str = "") -> str:
     return page_html(
         f"Audit of {Path(audit['model']['folder']).name}",
         _summary(audit),
-        " ".join(audit["recommendation"]),
+        " ".join(audit["recommendation"]).replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"),
         [part],
         inline(figures),
         [*terms, *WORDS],

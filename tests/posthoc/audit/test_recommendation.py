@@ -57,7 +57,7 @@ def test_of_equal_methods_the_cheapest_is_used():
     assert best_calibrator(found) == "temperature"
     sentence = recommend(found)[0]
     assert sentence.startswith("Use temperature scaling: it lowers the NLL by 0.100 ± 0.005 to 0.500")
-    assert "Structured matrix scaling and SGPA, attached have a lower NLL, but not clearly." in sentence
+    assert "Structured matrix scaling and SGPA, attached have a lower NLL, but hardly." in sentence
 
 
 @pytest.mark.parametrize("name", ["matrix", "laplace", "sgpa", "dropout"])
@@ -73,6 +73,12 @@ def test_a_method_that_loses_accuracy_is_not_used():
 def test_a_method_that_is_not_clearly_better_is_not_used():
     assert best_calibrator(table(LEVEL | {"temperature": 0.6 - 1.9 * SMALL})) == "plain"
     assert best_calibrator(table(LEVEL | {"temperature": 0.6 - 2.1 * SMALL})) == "temperature"
+
+
+def test_a_clear_but_tiny_difference_does_not_count():
+    found = table(LEVEL | {"temperature": 0.5, "vector": 0.495})
+    found["nll_differences"]["vector"]["temperature"]["error"] = 0.0001
+    assert best_calibrator(found) == "temperature"
 
 
 def test_more_accuracy_is_named():

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from mmap import PAGESIZE, mmap
 from typing import Any
 
 import torch
@@ -59,9 +60,10 @@ def _peak_is_reset(device: str) -> bool:
     """Whether `forget_peak` has an effect on this system."""
     if device.startswith("cuda"):
         return True
-    block = torch.ones(2**24)  # 64 MiB that come and go
-    high = peak(device)
-    del block
+    with mmap(-1, 2**26) as block:  # 64 MiB that come and go; a freed tensor could stay with the process
+        for i in range(0, len(block), PAGESIZE):
+            block[i] = 1
+        high = peak(device)
     forget_peak(device)
     low = peak(device)
     return high is not None and low is not None and low < high - 2**25

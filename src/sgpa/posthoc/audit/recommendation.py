@@ -1,13 +1,15 @@
 """From the numbers of an audit to advice in words.
 
-A difference is clear from two standard errors on. Among methods without a clear difference, the cheaper one
-wins. SGPA is recommended where it is clearly better than everything cheaper, and only for that.
+A difference is clear from two standard errors on; one of NLL also has to be one per cent of the model's own.
+Among methods without a clear difference, the cheaper one is used. SGPA is recommended where it is clearly
+better than everything cheaper, and only for that.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 CLEAR = 2.0  # standard errors
+LEAST = 0.01  # of the model's NLL
 USEFUL = 0.6  # mean AUROC below which no score is worth using
 FEW = 200  # test rows, with fewer numbers are rough
 
@@ -60,16 +62,17 @@ def best_calibrator(audit: Mapping[str, Any]) -> str:
     Methods that clearly lose accuracy are left out. `plain` where no method is clearly better.
     """
     methods: Mapping[str, Any] = audit["methods"]
+    least = LEAST * methods[PLAIN]["scores"]["nll"]["value"]
     better = [
         name
         for name in NAMES
         if name in methods
         and name != PLAIN
-        and _below(methods[name]["change"]["nll"])
+        and _below(methods[name]["change"]["nll"], least)
         and not _below(methods[name]["change"]["accuracy"])
     ]
     for name in better:
-        if not any(_below(audit["nll_differences"][other][name]) for other in better if other != name):
+        if not any(_below(audit["nll_differences"][other][name], least) for other in better if other != name):
             return name
     return min(better, key=lambda name: methods[name]["scores"]["nll"]["value"], default=PLAIN)
 
@@ -93,7 +96,7 @@ def _calibration(audit: Mapping[str, Any], chosen: str) -> str:
     if chosen == PLAIN:
         return (
             f"Keep the probabilities as they are: no method lowers the NLL of {_number(before['nll'])} by "
-            "more than two standard errors."
+            "more than two standard errors and one per cent."
         )
     change, after = methods[chosen]["change"]["nll"], methods[chosen]["scores"]
     text = (
@@ -111,10 +114,10 @@ def _calibration(audit: Mapping[str, Any], chosen: str) -> str:
         and name not in (PLAIN, chosen)
         and list(NAMES).index(name) > list(NAMES).index(chosen)
         and methods[name]["scores"]["nll"]["value"] < after["nll"]["value"]
-        and not _below(audit["nll_differences"][name][chosen])
+        and not _below(audit["nll_differences"][name][chosen], LEAST * before["nll"]["value"])
     ]
     if level:
-        text += f" {_listed(level)} {'has' if len(level) == 1 else 'have'} a lower NLL, but not clearly."
+        text += f" {_listed(level)} {'has' if len(level) == 1 else 'have'} a lower NLL, but hardly."
     return text
 
 
@@ -143,9 +146,9 @@ def _detection(audit: Mapping[str, Any], chosen: str, useful: bool) -> str:
     )
 
 
-def _below(estimate: Mapping[str, float]) -> bool:
-    """Whether a difference is clearly negative."""
-    return estimate["value"] < -CLEAR * estimate["error"]
+def _below(estimate: Mapping[str, float], least: float = 0.0) -> bool:
+    """Whether a difference is clearly negative, and at least so large."""
+    return estimate["value"] < -max(CLEAR * estimate["error"], least)
 
 
 def _number(estimate: Mapping[str, float], sign: int = 1) -> str:
