@@ -290,13 +290,15 @@ def _done(audit: Mapping[str, Any]) -> Section:
         ),
         (
             "Calibration",
-            f"{data['calibration']} rows to fit: scales of SGPA, prior of Laplace, scale of novelty",
+            f"{data['calibration']} of the rows to fit: scales of SGPA, prior of Laplace, scale of novelty",
         ),
         ("Device", f"{settings['device']}; {audit['run']['seconds']:.0f} s"),
     ]
     if data["kind"] == "image":
         lines.insert(3, ("Images", "cut to centred squares, then the model's own image processor"))
-    section.tables.append(Titled("Nothing was downloaded or sent.", Grid(("", ""), tuple(lines))))
+    section.tables.append(
+        Titled("Nothing was downloaded or sent.", Grid(("Step", "Rows and settings"), tuple(lines)))
+    )
     return section
 
 
