@@ -1,86 +1,22 @@
 """Scores of an attached GP beside calibrators of logits and detectors of unfamiliar inputs."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 import sgpa
 from sgpa.evaluation import metrics
 from sgpa.inference.novelty import ClassDistances
+from sgpa.methods.scaling import vector_scaling
 from sgpa.methods.temperature import best_temperature
-from sgpa.models.modes import evaluating
-from sgpa.posthoc.attached import AttachedGp
-from sgpa.posthoc.calls import logits_of, read_batch
-from sgpa.posthoc.rows import as_evidence, read_rows
-from sgpa.posthoc.statistics import device_of
+from sgpa.posthoc.collect import Collected, collect, dropout_logits
+from sgpa.posthoc.detectors import NEIGHBOURS, detector_scores
 
-NEIGHBOURS = 20
-
-
-@dataclass(frozen=True)
-class Collected:
-    """All rows of a data set, on the CPU."""
-
-    logits: Tensor  # [N, C]
-    carried: Tensor  # [N, L]
-    shares: Tensor  # [N, L]
-    layers: Tensor  # [N, L - 1, E]
-    head: Tensor  # [N, E]
-    novelty: Tensor  # the score whose percentile is the novelty    [N]
-    targets: Tensor | None = None  # [N]
-
-
-@torch.no_grad()
-def collect(gp: AttachedGp, batches: Iterable[Any]) -> Collected:
-    """What the model and its GPs show of every row."""
-    model, adapter = gp._attached("collect"), gp._ready("collect")
-    columns: list[list[Tensor]] = []
-    targets: list[Tensor] = []
-    for batch in batches:
-        call = read_batch(batch, device_of(model))
-        rows = read_rows(gp._observe(model, call), adapter.on(device_of(model)))
-        flat = rows.flat(None)
-        columns.append([*flat, adapter.novelty.score(as_evidence(*flat[2:], flat[0]))])
-        if call.targets is not None:
-            targets.append(call.targets.cpu())
-    joined = [torch.cat([row[i].cpu() for row in columns]) for i in range(6)]
-    return Collected(*joined, torch.cat(targets) if targets else None)
-
-
-@torch.no_grad()
-def dropout_logits(model: nn.Module, batches: Iterable[Any], samples: int = 10, seed: int = 0) -> Tensor:
-    """Logits of passes with dropout on, [S, N, C] on the CPU."""
-    torch.manual_seed(seed)
-    parts = []
-    with evaluating(model):
-        for module in model.modules():
-            if isinstance(module, nn.Dropout):
-                module.training = True
-        for batch in batches:
-            call = read_batch(batch, device_of(model))
-            parts.append(torch.stack([logits_of(call(model), model) for _ in range(samples)]).cpu())
-    return torch.cat(parts, 1)
-
-
-def vector_scaling(f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Scale and offset of every class with the lowest NLL (Guo et al. 2017), [C] each."""
-    scale, offset = torch.ones(f.shape[1], dtype=torch.float64), torch.zeros(f.shape[1], dtype=torch.float64)
-    parameters = [scale.requires_grad_(), offset.requires_grad_()]
-    search = torch.optim.LBFGS(parameters, max_iter=200, line_search_fn="strong_wolfe")
-
-    def closure() -> float:
-        search.zero_grad()
-        loss = cross_entropy(f.double() * scale + offset, y)
-        loss.backward()
-        return loss.item()
-
-    search.step(closure)
-    return scale.detach(), offset.detach()
+NAMES = {"knn": f"kNN({NEIGHBOURS}), head", "mahalanobis": "Mahalanobis, head"}
+NAMES |= {"mahalanobis_layers": "Mahalanobis, mean of layers"}
 
 
 def classification_scores(p: Tensor, y: Tensor) -> dict[str, float]:
@@ -91,17 +27,9 @@ def classification_scores(p: Tensor, y: Tensor) -> dict[str, float]:
     return {name: float(metric(p.double().numpy(), y.numpy())) for name, metric in named.items()}
 
 
-def detector_scores(train: Collected, labels: Tensor, rows: Collected) -> dict[str, Tensor]:
-    """Scores of other detectors, high for unfamiliar rows, [N] each."""
-    p = rows.logits.double().softmax(-1)
-    unit = torch.nn.functional.normalize
-    distances = torch.cdist(unit(rows.head.double()), unit(train.head.double()))
-    scores = {
-        "entropy": torch.special.entr(p).sum(-1),
-        "energy": -rows.logits.double().logsumexp(-1),
-        f"kNN({NEIGHBOURS}), head": distances.kthvalue(min(NEIGHBOURS, len(train.head)), -1).values,
-        "Mahalanobis, head": ClassDistances.fit(train.head, labels).to_class(rows.head),
-    }
+def all_detectors(train: Collected, labels: Tensor, rows: Collected) -> dict[str, Tensor]:
+    """Scores of all detectors and of single layers, high for unfamiliar rows, [N] each."""
+    scores = {NAMES.get(name, name): score for name, score in detector_scores(train, rows).items()}
     for i in range(train.layers.shape[1]):
         fitted = ClassDistances.fit(train.layers[:, i], labels)
         scores[f"Mahalanobis, layer {i + 2}"] = fitted.to_class(rows.layers[:, i])
@@ -124,11 +52,10 @@ def calibrators(
     """Probabilities of the usual calibrators, each fitted on held-out rows; `dropped` as `dropout_logits`."""
     assert held_out.targets is not None
     f, y = held_out.logits, held_out.targets
-    scale, offset = vector_scaling(f, y)
     made = {
         "MLE": rows.logits.double().softmax(-1),
         "temperature": (rows.logits.double() / best_temperature(f.unsqueeze(0), y)).softmax(-1),
-        "vector scaling": (rows.logits.double() * scale + offset).softmax(-1),
+        "vector scaling": vector_scaling(f, y).logits(rows.logits).softmax(-1),
     }
     if dropped is not None:
         held, own = dropped
@@ -173,7 +100,7 @@ def measure(
             answers = [gp.predict(batch, samples=count) for batch in batches]
             made[kind] = torch.cat([answer.probabilities for answer in answers]).cpu()
         found[name] = {method: classification_scores(p, rows.targets) for method, p in made.items()}
-        detectors = {"novelty": rows.novelty} | detector_scores(train_rows, labels, rows)
+        detectors = all_detectors(train_rows, labels, rows)
         if inside is None:
             inside = detectors
         else:
@@ -181,7 +108,6 @@ def measure(
     assert inside is not None
     for name, batches in strangers.items():
         rows = collect(gp, batches)
-        other = {"novelty": rows.novelty} | detector_scores(train_rows, labels, rows)
-        found[f"AUROC of {name}"] = detection(inside, other)
+        found[f"AUROC of {name}"] = detection(inside, all_detectors(train_rows, labels, rows))
     scales = gp._ready("measure").scales
     return found | {"tau2": float(scales.data), "sigma2": scales.layers.tolist()}

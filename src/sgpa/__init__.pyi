@@ -45,6 +45,7 @@ from sgpa.models import TokenConfig as TokenConfig
 from sgpa.models import Transformer as Transformer
 from sgpa.posthoc.attach import attach as attach
 from sgpa.posthoc.attached import AttachedGp as AttachedGp
+from sgpa.posthoc.audit.audit import audit as audit
 from sgpa.training.fit import fit as fit
 from sgpa.training.optim import OptimConfig as OptimConfig
 

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sgpa.cli.audit import audit
 from sgpa.cli.benchmark import benchmark
 from sgpa.cli.data import data_app
 from sgpa.cli.demo import demo
@@ -26,6 +27,7 @@ EXAMPLES: dict[Any, str] = {  # every command, with the example that its help en
     methods: "sgpa methods --json",
     evaluate: "sgpa evaluate runs/cifar10/cells/kernel-sgpa-0",
     predict: "sgpa predict runs/photos holiday/ --out predictions.csv",
+    audit: "sgpa audit my-model reviews.csv --out runs/audit",
     export: "sgpa export runs/cifar10/cells/kernel-sgpa-0 models/cifar10",
     benchmark: "sgpa benchmark cifar10 --methods mle,sgpa --seeds 5 --workers 2",
     report: "sgpa report runs/cifar10 runs/imdb --out runs/report",

@@ -15,9 +15,11 @@ class ProgressBars:
     """One bar per piece of work: share, time spent, time left and a note.
 
     If the output is not a terminal, each piece of work gets a plain line every half minute instead.
+    `resumes` says what an interrupt leaves: work that the same command resumes, or nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, resumes: bool = True) -> None:
+        self.resumes = resumes
         self.silent = os.environ.get("RANK", "0") != "0"  # set by torchrun: only the first process prints
         self.bar = Progress(
             *progress_columns(18), console=console, disable=self.silent or not console.is_terminal
@@ -54,4 +56,5 @@ class ProgressBars:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.bar.stop()
         if kind is KeyboardInterrupt and not self.silent:
-            console.print("stopped; re-run the same command to resume")
+            end = "re-run the same command to resume" if self.resumes else "nothing was written"
+            console.print(f"stopped; {end}")

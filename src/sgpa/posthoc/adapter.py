@@ -33,13 +33,17 @@ class Adapter:
     model: str  # fingerprint of the model's weights
     model_type: str
 
-    def save(self, folder: Path) -> Path:
-        """Write tensors, then the config: a folder with a config is complete."""
+    def tensors(self) -> dict[str, Tensor]:
+        """All numbers that are saved, by name."""
         tensors: dict[str, Tensor] = {"scales.data": self.scales.data, "scales.layers": self.scales.layers}
         tensors |= self.novelty.tensors()
         for i, gp in enumerate(self.gps):
             tensors |= gp.tensors(f"gp.{i}")
-        write_tensors(folder / WEIGHTS, tensors)
+        return tensors
+
+    def save(self, folder: Path) -> Path:
+        """Write tensors, then the config: a folder with a config is complete."""
+        write_tensors(folder / WEIGHTS, self.tensors())
         config: dict[str, Any] = {"format": FORMAT, "layers": len(self.gps)}
         config |= {name: getattr(self, name) for name in ("modules", *NAMED)}
         write_json(folder / CONFIG, config)

@@ -91,6 +91,11 @@ METRICS = {
     "train_seconds": Metric("Training", "s", False, 1),
     "seconds_per_step": Metric("Training step", "ms", False, 1, 1e3),
     "predict_seconds_per_row": Metric("Prediction per input", "ms", False, 3, 1e3),
+    "relative_time": Metric("Time", "× one pass", None, 2),
+    "relative_memory": Metric("Peak memory", "× one pass", None, 2),
+    "stored_bytes": Metric("Stored", "KiB", None, 1, 2.0**-10),
+    "fit_seconds": Metric("Fit", "s", None, 1),
+    "overconfidence": Metric("Confidence − accuracy", "%", None, 1, 100.0),
     "peak_memory_bytes": Metric("Peak memory", "MiB", False, 0, 2.0**-20),
 }
 

@@ -195,6 +195,27 @@ def _shape(table: Table | Grid) -> str:
 
 
 def _html(results: Mapping[str, Any], parts: Sequence[Part], inlined: Inlined) -> str:
+    return page_html(
+        results.get("title") or "Results",
+        results.get("summary") or "",
+        next((part.verdict for part in parts if part.verdict and not part.title), ""),
+        parts,
+        inlined,
+        _words(results),
+        results.get("run") or {},
+    )
+
+
+def page_html(
+    title: str,
+    summary: str,
+    verdict: str,
+    parts: Sequence[Part],
+    inlined: Inlined,
+    words: Sequence[tuple[str, str]],
+    run: Mapping[str, Any],
+) -> str:
+    """The page: `inlined` has the figures by their slugs, `words` is the glossary, `run` the provenance."""
     environment = Environment(
         loader=PackageLoader("sgpa.report", ""),
         autoescape=True,
@@ -202,11 +223,10 @@ def _html(results: Mapping[str, Any], parts: Sequence[Part], inlined: Inlined) -
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    run = results.get("run") or {}
     return environment.get_template("page.html.j2").render(
-        title=results.get("title") or "Results",
-        summary=results.get("summary") or "",
-        verdict=next((part.verdict for part in parts if part.verdict and not part.title), ""),
+        title=title,
+        summary=summary,
+        verdict=verdict,
         parts=parts,
         image=lambda part, plot: inlined.figures[_slug(part.prefix + plot.name)],
         letters=inlined.letters,
@@ -214,7 +234,7 @@ def _html(results: Mapping[str, Any], parts: Sequence[Part], inlined: Inlined) -
         rows=to_html,
         shape=_shape,
         slug=_slug,
-        glossary=_words(results),
+        glossary=words,
         command=command(run),
         recipe=recipe(run),
         facts=facts(run),

@@ -184,6 +184,14 @@ def legend(figure: Figure, axes: Iterable[Any]) -> None:
 
 
 @styled
+def svg_bytes(figure: Figure) -> bytes:
+    """The figure as SVG, drawn in memory: on a full disk a canvas raises errors of its own."""
+    drawn = io.BytesIO()
+    FigureCanvasSVG(figure).print_svg(drawn, metadata={"Date": None})
+    return drawn.getvalue()
+
+
+@styled
 def save(figure: Figure, path: Path, *, pdf: bool = True) -> Path:
     """Write `path`.svg, and `path`.pdf if asked for; returns the first. Equal figures give equal files.
 
@@ -193,9 +201,7 @@ def save(figure: Figure, path: Path, *, pdf: bool = True) -> Path:
         engine.execute(figure)
         figure.set_layout_engine("none")  # the layout of many panels takes seconds: compute it once
     svg = path.with_suffix(".svg")
-    drawn = io.BytesIO()  # drawn in memory: on a full disk a canvas raises errors of its own
-    FigureCanvasSVG(figure).print_svg(drawn, metadata={"Date": None})
-    write_bytes(svg, drawn.getvalue())
+    write_bytes(svg, svg_bytes(figure))
     if pdf:
         drawn = io.BytesIO()
         FigureCanvasPdf(figure).print_pdf(drawn, metadata={"CreationDate": None})

@@ -1,0 +1,1 @@
+"""`sgpa audit`: what calibration and an attached GP would change for somebody's trained classifier."""

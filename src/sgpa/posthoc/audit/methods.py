@@ -1,0 +1,173 @@
+"""Every method of an audit, fitted to one model."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sgpa.methods.scaling import matrix_scaling, vector_scaling
+from sgpa.methods.temperature import best_temperature
+from sgpa.models.modes import evaluating
+from sgpa.posthoc.answers import one_pass
+from sgpa.posthoc.attach import attach
+from sgpa.posthoc.attached import AttachedGp
+from sgpa.posthoc.audit.calibrators import LastLayerLaplace, LogitCalibrators, mixture, penalty_words
+from sgpa.posthoc.audit.cost import ROUNDS, Cost, Predict, measure_costs
+from sgpa.posthoc.audit.model import Classifier
+from sgpa.posthoc.audit.recommendation import NAMES, PLAIN
+from sgpa.posthoc.audit.rows import BATCH, Batches, Parts, Rows
+from sgpa.posthoc.audit.work import COST_BATCHES, DROPOUT_SAMPLES, GAINS, Work
+from sgpa.posthoc.calls import logits_of, read_batch
+from sgpa.posthoc.collect import Collected, collect, dropout_logits, dropout_modules
+from sgpa.posthoc.passes import find_head
+from sgpa.posthoc.statistics import device_of
+
+FEW_ROWS, FEW_POINTS, POINTS = 100, 16, 64  # rows of statistics below which there are fewer inducing queries
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """All methods, and the test rows that they answer."""
+
+    model: nn.Module
+    gp: AttachedGp
+    statistics: Collected
+    test: Collected
+    logits: LogitCalibrators
+    laplace: LastLayerLaplace
+    dropout: tuple[Tensor, float] | None  # logits of test rows [S, N, K] with dropout, and their temperature
+    skipped: dict[str, str]  # method -> why it could not be tried
+    words: dict[str, str]  # method -> what was fitted
+    burden: dict[str, dict[str, Any]]  # method -> stored_bytes, fit_seconds
+
+    def probabilities(self) -> dict[str, Tensor]:
+        """By method, those of the test rows, [N, K] each; the first is the model as it is."""
+        f = self.test.logits
+        found = {PLAIN: f.double().softmax(-1)} | self.logits.probabilities(f)
+        found["laplace"] = self.laplace.probabilities(self.test.head, f)
+        found["sgpa"], _ = one_pass(f.double(), self.test.carried.double(), self.gp._ready("audit").scales)
+        if self.dropout is not None:
+            found["dropout"] = mixture(*self.dropout)
+        return {name: found[name] for name in NAMES if name in found}
+
+    def costs(self, parts: Parts, classifier: Classifier, work: Work) -> dict[str, Cost]:
+        """Time and memory of a prediction with every method."""
+        some = parts.test.part(torch.arange(min(len(parts.test), COST_BATCHES * BATCH)))
+        batches = list(Batches(some, classifier.encode))
+        device = str(device_of(self.model))
+        work.note = "cost"
+        return measure_costs(
+            self._predictors(batches[0]), batches, device, lambda: work.add(work.cost // ROUNDS)
+        )
+
+    def _predictors(self, batch: Any) -> dict[str, Predict]:
+        model, device = self.model, device_of(self.model)
+        head = find_head(model, read_batch(batch, device))
+
+        @torch.no_grad()
+        def logits(batch: Any) -> Tensor:
+            with evaluating(model):
+                return logits_of(read_batch(batch, device)(model), model)
+
+        def laplace(batch: Any) -> Tensor:
+            kept: list[Tensor] = []
+            hook = head.register_forward_hook(lambda _, args, __: kept.append(args[0]))
+            try:
+                f = logits(batch)
+            finally:
+                hook.remove()
+            return self.laplace.probabilities(
+                kept[-1].reshape(-1, kept[-1].shape[-1])[: len(f)].cpu(), f.cpu()
+            )
+
+        found: dict[str, Predict] = {PLAIN: lambda batch: logits(batch).softmax(-1)}
+        found |= {name: _after(logits, calibrate) for name, calibrate in self.logits.each().items()}
+        found["laplace"] = laplace
+        found["sgpa"] = self.gp.predict
+        if self.dropout is not None:
+            found["dropout"] = lambda batch: dropout_logits(model, [batch], DROPOUT_SAMPLES)
+        return found
+
+
+def _after(logits: Callable[[Any], Tensor], calibrate: Callable[[Tensor], Tensor]) -> Predict:
+    return lambda batch: calibrate(logits(batch))
+
+
+def fit_methods(classifier: Classifier, parts: Parts, work: Work, seed: int) -> Fitted:
+    """Fit everything; test rows pass through the model, but their labels are not used."""
+    model, encode = classifier.model, classifier.encode
+    points = POINTS if len(parts.statistics) >= FEW_ROWS else FEW_POINTS
+    work.note = "SGPA"
+    seconds: dict[str, float] = {}
+    with timed("sgpa", seconds):
+        gp = attach(model, num_inducing=points).fit(Batches(parts.statistics, encode, work.add))
+        work.add(GAINS)
+        gp.calibrate(Batches(parts.calibration, encode, work.add))
+    work.note = "the model as it is"
+    statistics, calibration, test = (
+        collect(gp, Batches(part, encode, work.add))
+        for part in (parts.statistics, parts.calibration, parts.test)
+    )
+    assert calibration.targets is not None
+    f, y = calibration.logits, calibration.targets
+    if statistics.targets is not None:
+        f, y = torch.cat([statistics.logits, f]), torch.cat([statistics.targets, y])
+    with timed("temperature", seconds):
+        T = float(best_temperature(f.unsqueeze(0), y))
+    with timed("vector", seconds):
+        vector = vector_scaling(f, y)
+    with timed("matrix", seconds):
+        matrix = matrix_scaling(f, y, seed=seed)
+    logits = LogitCalibrators(T, vector, matrix)
+    with timed("laplace", seconds):
+        laplace = LastLayerLaplace.fit(statistics, calibration)
+    skipped, dropout = {}, None
+    if dropout_modules(model):
+        with timed("dropout", seconds):
+            fit_draws = _dropout_draws(classifier, parts, work, seed)
+            T_dropout = float(best_temperature(fit_draws, y))
+        dropout = _draws(classifier, parts.test, work, seed + 2), T_dropout
+    else:
+        skipped["dropout"] = "the model has no dropout layers"
+    adapter = gp._ready("audit")
+    K = f.shape[1]
+    stored = {PLAIN: 0, "temperature": 8, "vector": 16 * K, "matrix": 8 * K * (K + 1), "dropout": 8}
+    stored["laplace"] = 8 * laplace.numbers
+    stored["sgpa"] = sum(x.numel() * x.element_size() for x in adapter.tensors().values())
+    tau = math.sqrt(float(adapter.scales.data))
+    sigma = ", ".join(f"{x:.2g}" for x in adapter.scales.layers.sqrt().tolist())
+    words = {
+        "temperature": f"T = {logits.temperature:.3g}",
+        "matrix": penalty_words(logits.matrix),
+        "laplace": f"prior precision {laplace.delta:.2g}",
+        "sgpa": f"τ = {tau:.3g}, σ by layer {sigma}; {points} inducing queries a head",
+    }
+    if dropout is not None:
+        words["dropout"] = f"{DROPOUT_SAMPLES} passes, T = {dropout[1]:.3g}"
+    burden = {name: {"stored_bytes": size, "fit_seconds": seconds.get(name)} for name, size in stored.items()}
+    return Fitted(model, gp, statistics, test, logits, laplace, dropout, skipped, words, burden)
+
+
+def _dropout_draws(classifier: Classifier, parts: Parts, work: Work, seed: int) -> Tensor:
+    """Logits of the rows to fit with dropout on, [S, N, K]."""
+    labelled = [part for part in (parts.statistics, parts.calibration) if part.labels is not None]
+    return torch.cat([_draws(classifier, part, work, seed + i) for i, part in enumerate(labelled)], 1)
+
+
+def _draws(classifier: Classifier, rows: Rows, work: Work, seed: int) -> Tensor:
+    work.note = "MC dropout"
+    batches = Batches(rows, classifier.encode, lambda count: work.add(DROPOUT_SAMPLES * count))
+    return dropout_logits(classifier.model, batches, DROPOUT_SAMPLES, seed)
+
+
+@contextmanager
+def timed(name: str, seconds: dict[str, float]) -> Iterator[None]:
+    """Keep how long the block takes."""
+    started = time.perf_counter()
+    yield
+    seconds[name] = time.perf_counter() - started

@@ -1,0 +1,72 @@
+"""All rows of a data set, as a model and its GPs see them; and their logits with dropout on."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sgpa.models.modes import evaluating
+from sgpa.posthoc.attached import AttachedGp
+from sgpa.posthoc.calls import logits_of, read_batch
+from sgpa.posthoc.rows import as_evidence, read_rows
+from sgpa.posthoc.statistics import device_of
+
+
+@dataclass(frozen=True)
+class Collected:
+    """All rows of a data set, on the CPU."""
+
+    logits: Tensor  # [N, C]
+    carried: Tensor  # variance that each layer carries to an output, per unit of σ²      [N, L]
+    shares: Tensor  # variance that the GPs of each layer leave                           [N, L]
+    layers: Tensor  # what attention reads in layers 2 to L, averaged over tokens         [N, L - 1, E]
+    head: Tensor  # what the last layer reads                                             [N, E]
+    novelty: Tensor  # the score whose percentile is the novelty                          [N]
+    targets: Tensor | None = None  # [N]
+
+
+@torch.no_grad()
+def collect(gp: AttachedGp, batches: Iterable[Any]) -> Collected:
+    """What the model and its GPs show of every row; one pass.
+
+    Args:
+        gp: fitted and calibrated, on a model with one answer per row.
+        batches: as for `AttachedGp.fit`; with labels, `targets` has them.
+    """
+    model, adapter = gp._attached("collect"), gp._ready("collect")
+    columns: list[list[Tensor]] = []
+    targets: list[Tensor] = []
+    for batch in batches:
+        call = read_batch(batch, device_of(model))
+        rows = read_rows(gp._observe(model, call), adapter.on(device_of(model)))
+        logits, carried, shares, states, head = rows.flat(None)
+        score = adapter.novelty.score(as_evidence(shares, states, head, logits))
+        columns.append([logits, carried, shares, states, head, score])
+        if call.targets is not None:
+            targets.append(call.targets.cpu())
+    logits, carried, shares, states, head, score = (
+        torch.cat([x.cpu() for x in column]) for column in zip(*columns, strict=True)
+    )
+    known = torch.cat(targets) if targets else None
+    return Collected(logits, carried, shares, states, head, score, known)
+
+
+def dropout_modules(model: nn.Module) -> list[nn.Module]:
+    """Dropout layers that drop something."""
+    return [module for module in model.modules() if isinstance(module, nn.Dropout) and module.p > 0]
+
+
+@torch.no_grad()
+def dropout_logits(model: nn.Module, batches: Iterable[Any], samples: int = 10, seed: int = 0) -> Tensor:
+    """Logits of passes with dropout layers on, [S, N, C] on the CPU."""
+    parts = []
+    with torch.random.fork_rng(), evaluating(model):
+        torch.manual_seed(seed)
+        for module in dropout_modules(model):
+            module.training = True
+        for batch in batches:
+            call = read_batch(batch, device_of(model))
+            parts.append(torch.stack([logits_of(call(model), model) for _ in range(samples)]).cpu())
+    return torch.cat(parts, 1)
