@@ -7,7 +7,7 @@ PACKAGE := .venv/.package
 READY := .venv/.ready
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint format docs time clean
+.PHONY: demo test test-lowest coverage lint format docs time clean
 .DEFAULT_GOAL := demo
 
 $(PACKAGE): pyproject.toml constraints.txt
@@ -26,6 +26,20 @@ demo: $(PACKAGE)  ## train, evaluate and report on embedded digits (about 3 minu
 
 test: $(READY) lint  ## all checks, exactly what the continuous integration runs (about 6 minutes on two cores)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+LOWEST := build/lowest
+LOWEST_TESTS := tests/core tests/gp tests/attention tests/evaluation tests/cli tests/data/images tests/inference/test_predict.py
+
+test-lowest:  ## a core part of the tests with the lowest versions that pyproject.toml allows
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --constraint constraints-lowest.txt setuptools torch
+	$(LOWEST)/bin/python -m pip install --quiet --constraint constraints-lowest.txt --no-build-isolation --editable . \
+		gpytorch hypothesis pytest pytest-xdist scikit-learn torchmetrics
+	$(LOWEST)/bin/python -m pytest -n 2 $(LOWEST_TESTS) -m "not slow and not faults"
+
+coverage: $(READY)  ## lines of src/sgpa that the tests run; lines that only child processes run do not count
+	$(PIP) pytest-cov
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov=sgpa --cov-report=term:skip-covered
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -5,12 +5,13 @@ import pytest
 import torch
 from scipy import sparse
 from sklearn.datasets import load_digits
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
+from sklearn.linear_model import Ridge
 
 from sgpa.core.inputs import Graphs, Words
 from sgpa.data import Dataset, Splits
 from sgpa.evaluation import metrics
-from sgpa.evaluation.baselines import _fit_logistic, _linear, baselines
+from sgpa.evaluation.baselines import LogisticRegression, _fit_logistic, _linear, baselines
 from sgpa.evaluation.simple_features import feature_name, simple_features
 
 
@@ -45,7 +46,7 @@ def test_logistic_regression_equals_that_of_scikit_learn(digits):
     weights = np.zeros((x.shape[1] + 1, 10))
     for _ in range(5):
         weights = _fit_logistic(x, y, weights, penalty=1.0)
-    reference = LogisticRegression(C=1.0, max_iter=5000, tol=1e-8).fit(x, y)
+    reference = ScikitLogisticRegression(C=1.0, max_iter=5000, tol=1e-8).fit(x, y)
     ours, theirs = (np.exp(z - np.logaddexp.reduce(z, 1, keepdims=True)) for z in (
         _linear(x, weights), reference.decision_function(x)
     ))  # fmt: skip
@@ -60,6 +61,14 @@ def test_classes_have_the_majority_and_a_good_logistic_regression(digits):
     assert metrics.accuracy(logistic.prediction.probabilities, y) > 0.85
     assert metrics.nll(logistic.prediction.probabilities, y) < 0.6
     assert logistic.seconds > 0
+
+
+def test_logistic_regression_as_a_predictor_gives_the_same_answers(digits):
+    answers = baselines(digits)[1].prediction
+    again = LogisticRegression.fit(digits).predict(digits.test.inputs)
+    assert again.probabilities == pytest.approx(answers.probabilities)
+    one = LogisticRegression.fit(digits).predict(digits.test.inputs[:1])
+    assert one.probabilities == pytest.approx(answers.probabilities[:1])
 
 
 def test_the_penalty_is_chosen_on_held_out_rows(digits):

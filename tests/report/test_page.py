@@ -187,20 +187,21 @@ def test_history_skips_nulls_and_uneven_lengths() -> None:
 def sentences(*values: tuple[str, list[float]], metric: str = "nll", **where: str) -> str:
     cells = aggregate([record(m, metric, v, s, **where) for m, vs in values for s, v in enumerate(vs)])
     found = findings(cells)
-    return " ".join(line for f in found for line in f.lines) + " " + verdict(found, cells)
+    text = " ".join(line for f in found for line in f.lines) + " " + verdict(found, cells)
+    return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_findings_follow_the_numbers() -> None:
     good = sentences(("mle", [0.5, 0.51]), ("sgpa", [0.2, 0.21]))
-    assert "SGPA has the lower NLL: 0.205 against 0.505 for MLE." in good
+    assert "SGPA has the lower NLL: 0.205 ± 0.005 against 0.505 ± 0.005 for MLE." in good
     assert "In 1 comparison with MLE, SGPA is better in 1, worse in 0 and not clearly different in 0." in good
     assert "On the clean test set, SGPA is better in NLL." in good
     bad = sentences(("mle", [0.2, 0.21]), ("sgpa", [0.5, 0.51]))
-    assert "MLE has the lower NLL: 0.205 against 0.505 for SGPA." in bad
+    assert "MLE has the lower NLL: 0.205 ± 0.005 against 0.505 ± 0.005 for SGPA." in bad
     assert "SGPA is better in 0, worse in 1" in bad
     assert "On the clean test set, MLE is better in NLL." in bad
     close = sentences(("mle", [0.2, 0.6]), ("sgpa", [0.3, 0.6]))
-    assert "No clear difference in NLL: 0.400 for MLE, 0.450 for SGPA." in close
+    assert "No clear difference in NLL: 0.400 ± 0.200 for MLE, 0.450 ± 0.150 for SGPA." in close
     assert "better in 0, worse in 0 and not clearly different in 1" in close
     assert "MLE and SGPA have the same NLL: 0.200." in sentences(("mle", [0.2]), ("sgpa", [0.2]))
     assert "one seed" in sentences(("mle", [0.2]), ("sgpa", [0.3]))
@@ -210,6 +211,20 @@ def test_findings_follow_the_numbers() -> None:
     where = {"evaluation": "ood-detection", "shift": "photo-patches"}
     ood = sentences(("mle", [0.9]), ("sgpa", [0.8]), metric="auroc", **where)
     assert "In detecting photo patches, MLE is better in AUROC." in ood
+
+
+def test_sgpa_is_compared_with_the_methods_and_with_each_baseline() -> None:
+    cells = {"mle": [0.5, 0.51], "sgpa": [0.2, 0.21], "logistic:pixels": [0.1, 0.1]}
+    text = sentences(*cells.items())
+    assert "SGPA has the lower NLL: 0.205 ± 0.005 against 0.505 ± 0.005 for MLE." in text
+    assert (
+        "Logistic regression (pixels) has the lower NLL: 0.100 ± 0.000 against 0.205 ± 0.005 for SGPA."
+        in text
+    )
+    assert "On the clean test set, against MLE, SGPA is better in NLL. " in text
+    assert "Against logistic regression (pixels), SGPA is worse in NLL." in text
+    assert "In 1 comparison with MLE, SGPA is better in 1" in text
+    assert "In 1 comparison with logistic regression (pixels), SGPA is better in 0, worse in 1" in text
 
 
 def test_page_has_every_section_and_figure(report: Path) -> None:

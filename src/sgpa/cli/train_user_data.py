@@ -91,7 +91,7 @@ def train_user_data(
     if not process_group.leader():
         return
     with console.status("simple baselines"):
-        evaluate_baselines(run_folder, seed)
+        evaluate_baselines(run_folder, [seed])
     comparison = _choose(run_folder, seed) if method == AUTO else _worse_than_point_model(run_folder, seed)
     cells = [cell.folder for cell in finished_cells(out)]
     title = f"{recipe.name}: {len(splits.train) + len(splits.validation)} {kind}"

@@ -15,8 +15,9 @@ from scipy.optimize import minimize
 from scipy.sparse import issparse
 from scipy.special import log_softmax, softmax
 
-from sgpa.core.types import Classification, Prediction, Regression
-from sgpa.data import Splits
+from sgpa.core.inputs import Inputs
+from sgpa.core.types import Classification, Prediction, Predictor, Regression
+from sgpa.data import Dataset, Splits
 from sgpa.evaluation.simple_features import Features, simple_features
 
 PENALTIES = tuple(10.0**k for k in (3, 2, 1, 0, -1, -2, -3))  # of the squared weights, strongest first
@@ -66,12 +67,39 @@ def _majority(splits: Splits) -> Classification:
     return _classification(np.tile(np.asarray(count / count.sum()), (len(splits.test), 1)))
 
 
+@dataclass(frozen=True)
+class LogisticRegression(Predictor):
+    """Logistic regression on simple features of inputs without padding, as a predictor.
+
+    >>> LogisticRegression.fit(splits).predict(images).label  # doctest: +SKIP
+    tensor([4, 1, 7])
+    """
+
+    train: Dataset  # whose mean and scale the features have
+    weights: np.ndarray  # the last row is the bias   [F + 1, K]
+
+    @staticmethod
+    def fit(splits: Splits) -> "LogisticRegression":
+        """Trained on the training rows, with the penalty of the smallest NLL of the held-out rows."""
+        x, held_out = (part.astype(np.float32) for part in simple_features(splits.train, splits.validation))
+        return LogisticRegression(splits.train, _choose_weights(x, held_out, splits))
+
+    def predict(self, inputs: Inputs) -> Classification:
+        """Class probabilities. Features of the training rows are computed at every call."""
+        x = simple_features(self.train, Dataset(inputs, torch.zeros(len(inputs))))[1].astype(np.float32)
+        return _classification(softmax(_linear(x, self.weights), 1))
+
+
 def _logistic(splits: Splits) -> Classification:
     """Multinomial logistic regression; the penalty is the one with the smallest NLL of the held-out rows."""
     x, held_out, test = (part.astype(np.float32) for part in _features(splits))
+    return _classification(softmax(_linear(test, _choose_weights(x, held_out, splits)), 1))
+
+
+def _choose_weights(x: Features, held_out: Features, splits: Splits) -> np.ndarray:
+    """The weights [F + 1, K] of the penalty with the smallest NLL of the held-out rows."""
     y, held_y = (np.asarray(part.targets) for part in (splits.train, splits.validation))
-    classes = _classes(splits)
-    weights = np.zeros((x.shape[1] + 1, classes))  # the last row is the bias   [F + 1, K]
+    weights = np.zeros((x.shape[1] + 1, _classes(splits)))  # the last row is the bias   [F + 1, K]
     best, chosen, worse = np.inf, weights, 0
     for penalty in PENALTIES:
         weights = _fit_logistic(x, y, weights, penalty)  # starts from the stronger penalty
@@ -81,7 +109,7 @@ def _logistic(splits: Splits) -> Classification:
             best, chosen, worse = nll, weights, 0
         if worse == WORSE:
             break
-    return _classification(softmax(_linear(test, chosen), 1))
+    return chosen
 
 
 def _fit_logistic(x: Features, y: np.ndarray, start: np.ndarray, penalty: float) -> np.ndarray:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from sgpa.core.errors import ConfigError
+from sgpa.experiments.runner.baselines import evaluate_baselines
 from sgpa.experiments.runner.collect import collect, write_results
 from sgpa.experiments.runner.evaluate import evaluate_cell
 from sgpa.experiments.runner.executors.in_process import InProcess
@@ -40,6 +41,7 @@ def benchmark(
     command: str = "",
     title: str = "",
     summary: str = "",
+    baselines: bool = False,
     executor: AbstractContextManager[Executor] | None = None,
 ) -> Outcome:
     """Train and test every plan for every seed, and write `results.json` and `timings.json`.
@@ -52,6 +54,7 @@ def benchmark(
         retry: Run jobs again that failed in an earlier call.
         on_progress: Called with the name of a job, how much is done, of how much, and a note.
         command, title, summary: Shown in the report.
+        baselines: Test logistic regression beside the methods.
         executor: Runs the jobs instead of `workers` processes.
 
     Example:
@@ -67,6 +70,8 @@ def benchmark(
         with executor or _executor(workers, on_progress) as running:
             running.ready(run_folder.directory, run_folder.device)
             failures = run_jobs(jobs, running, run_folder.directory / "failed", retry=retry)
+        if baselines:
+            evaluate_baselines(run_folder, range(seeds))
         folders = [run_folder.cell(plan, seed) for plan, seed in cells]
         name = f"{run_folder.recipe.name}: {', '.join(dict.fromkeys(plan.method.id for plan in plans))}"
         texts = {"command": command, "title": title or name, "summary": summary}

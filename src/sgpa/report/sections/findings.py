@@ -5,7 +5,7 @@ one seed is given the mean standard error of the rows it is compared with.
 """
 
 import math
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from sgpa.report.names import (
@@ -13,18 +13,22 @@ from sgpa.report.names import (
     DETECTION,
     ROBUSTNESS,
     Key,
+    Metric,
     corruption_type,
+    is_baseline,
     is_ensemble,
     key_order,
     labels,
     listed,
     metric,
+    sentence_case,
     shift_name,
     split_shift,
 )
 from sgpa.report.tables import Cell, Cells, Column, ranked
 
 COMPARED = ("nll", "ece", "accuracy", "mcc", "mae")
+LEVEL = "there is no clear difference in"
 MOST_NAMED = 3  # rows that a sentence names one by one
 
 
@@ -125,15 +129,49 @@ def settings(cells: Cells) -> list[tuple[str, str, list[Column]]]:
 
 
 def findings(cells: Cells) -> list[Finding]:
-    """Clean test set, strongest shift of each family, OOD detection: those that were measured."""
-    names = labels(key_order(row for row, _ in cells))
+    """Clean test set, strongest shift of each family, OOD detection: those that were measured.
+
+    The methods are compared with each other, then SGPA with every simple baseline.
+    """
+    names = _spoken_names(cells)
     found = []
     for title, opening, columns in settings(cells):
-        comparisons = tuple(c for c in (compare(cells, column) for column in columns) if c is not None)
-        if comparisons:
+        parts = [part for rows in _rivals(cells) if (part := _comparisons(cells, columns, rows))]
+        if parts:
+            comparisons = tuple(c for part in parts for c in part)
             lines = tuple(_line(c, names) for c in comparisons)
-            found.append(Finding(title, f"{opening}, {_short(comparisons, names)}.", lines, comparisons))
+            short = [_against(part, names) if len(parts) > 1 else _short(part, names) for part in parts]
+            text = f"{opening}, {short[0]}." + "".join(f" {sentence_case(one)}." for one in short[1:])
+            found.append(Finding(title, text, lines, comparisons))
     return found
+
+
+def _spoken_names(cells: Cells) -> dict[Key, str]:
+    """Names inside a sentence: those of baselines are no abbreviations and start in lower case."""
+    names = labels(key_order(row for row, _ in cells))
+    return {row: name[0].lower() + name[1:] if is_baseline(row[1]) else name for row, name in names.items()}
+
+
+def _rivals(cells: Cells) -> list[Set[Key]]:
+    """Rows that are compared with each other: all methods; SGPA and each simple baseline."""
+    rows = key_order(row for row, _ in cells)
+    ours = [row for row in rows if row[1] == "sgpa"][:1]
+    baselines = [row for row in rows if is_baseline(row[1])] if ours else []
+    return [{row for row in rows if row not in baselines}, *({*ours, row} for row in baselines)]
+
+
+def _against(comparisons: Sequence[Comparison], names: Mapping[Key, str]) -> str:
+    """The findings against the only rival of SGPA, or among several methods."""
+    c = comparisons[0]
+    if c.rivals > 2:
+        return f"among the methods, {_short(comparisons, names)}"
+    rival = c.other if c.best[1] == "sgpa" else c.best
+    words = {row: "SGPA is worse in" if row == rival else "SGPA is better in" for row in (c.best, c.other)}
+    return f"against {names[rival]}, {_clauses(comparisons, words)}"
+
+
+def _comparisons(cells: Cells, columns: Iterable[Column], among: Set[Key]) -> list[Comparison]:
+    return [c for c in (compare(cells, column, among) for column in columns) if c is not None]
 
 
 def metric_words(identifier: str) -> str:
@@ -147,11 +185,18 @@ def some(names: Sequence[str]) -> str:
     return listed(names if len(names) <= MOST_NAMED else [*names[:2], f"{len(names) - 2} more"])
 
 
+def _spoken(shape: Metric, cell: Cell) -> str:
+    """The mean with its error, as inside a sentence."""
+    error = "" if cell.error is None else f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{shape.text(cell.error)}"
+    return shape.text(cell.mean) + error + ("\N{NO-BREAK SPACE}%" if shape.unit == "%" else "")
+
+
 def _line(c: Comparison, names: dict[Key, str]) -> str:
     shape, name = metric(c.column.metric), metric_words(c.column.metric)
-    best, other = shape.spoken(c.best_cell.mean), shape.spoken(c.other_cell.mean)
+    best, other = _spoken(shape, c.best_cell), _spoken(shape, c.other_cell)
+    first = sentence_case(names[c.best])
     if c.rivals == 2 and c.tied:
-        return f"{names[c.best]} and {names[c.other]} have the same {name}: {best}."
+        return f"{first} and {names[c.other]} have the same {name}: {best}."
     if c.rivals == 2 and c.level:
         return f"No clear difference in {name}: {best} for {names[c.best]}, {other} for {names[c.other]}."
     if c.sharing:
@@ -159,36 +204,40 @@ def _line(c: Comparison, names: dict[Key, str]) -> str:
         against = "" if c.level else f" against {other} for {names[c.other]}"
         return f"No clear difference in {name} between {who}: the best is {best}{against}."
     word = ("higher" if shape.higher_is_better else "lower") if c.rivals == 2 else "best"
-    return f"{names[c.best]} has the {word} {name}: {best} against {other} for {names[c.other]}."
+    return f"{first} has the {word} {name}: {best} against {other} for {names[c.other]}."
 
 
-def _short(comparisons: Iterable[Comparison], names: dict[Key, str]) -> str:
+def _short(comparisons: Sequence[Comparison], names: Mapping[Key, str]) -> str:
+    better = "better" if comparisons[0].rivals == 2 else "best"
+    return _clauses(comparisons, {row: f"{name} is {better} in" for row, name in names.items()})
+
+
+def _clauses(comparisons: Iterable[Comparison], words: Mapping[Key, str]) -> str:
+    """The metrics after the words of the row that is best in them, then those without a clear best row."""
     wins: dict[str, list[str]] = {}
-    close = []
     for c in comparisons:
-        if c.sharing:
-            close.append(metric_words(c.column.metric))
-        else:
-            better = "better" if c.rivals == 2 else "best"
-            wins.setdefault(f"{names[c.best]} is {better} in", []).append(metric_words(c.column.metric))
-    clauses = [f"{who} {listed(what)}" for who, what in wins.items()]
-    if close:
-        clauses.append(f"there is no clear difference in {listed(close)}")
-    return "; ".join(clauses)
+        wins.setdefault(LEVEL if c.sharing else words[c.best], []).append(metric_words(c.column.metric))
+    order = sorted(wins, key=lambda who: who == LEVEL)
+    return "; ".join(f"{who} {listed(wins[who])}" for who in order)
 
 
 def standing(tasks: Sequence[Cells]) -> str:
     """How often SGPA is better or worse than the best other method; empty where SGPA was not run.
 
-    With ensembles, which cost several times as much, a second sentence counts without them.
+    With ensembles, which cost several times as much, a second sentence counts without them. Each simple
+    baseline has a sentence of its own.
     """
-    rows = {row for cells in tasks for row, _ in cells}
+    names = {row: name for cells in tasks for row, name in _spoken_names(cells).items()}
+    rows = {row for row in names if not is_baseline(row[1])}
     others = [row for row in rows if row[1] != "sgpa"]
-    rival = labels(others)[others[0]] if len(others) == 1 else "the best other method"
+    rival = names[others[0]] if len(others) == 1 else "the best other method"
     sentences = [_tally(tasks, rows, rival)]
     singles = {row for row in rows if not is_ensemble(row[1])}
     if len(singles) < len(rows):
         sentences.append(_tally(tasks, singles, "the best other single model"))
+    for row in (row for row in names if is_baseline(row[1])):
+        ours = {key for key in rows if key[1] == "sgpa"}
+        sentences.append(_tally(tasks, {*ours, row}, names[row]))
     return " ".join(filter(None, sentences))
 
 

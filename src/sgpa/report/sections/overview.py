@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from sgpa.report.names import Key, Task, is_ensemble, key_order, labels, task_name
 from sgpa.report.render import Grid
-from sgpa.report.sections.findings import Comparison, basis, compare, findings, settings, some, standing
+from sgpa.report.sections.findings import Comparison, basis, compare, settings, some, standing
 from sgpa.report.tables import Cells
 
 ByTask = Mapping[Task, Cells]
@@ -52,8 +52,8 @@ def _leaders(c: Comparison | None, cells: Cells, names: Mapping[Key, str]) -> st
 def overall(tasks: ByTask) -> str:
     """A paragraph: how often each method is clearly best, how often none is, and the counts of SGPA."""
     names = _names(tasks)
-    all_findings = [finding for cells in tasks.values() for finding in findings(cells)]
-    comparisons = [c for finding in all_findings for c in finding.comparisons]
+    measured = [(cells, c) for cells in tasks.values() for _, _, columns in settings(cells) for c in columns]
+    comparisons = [c for c in (compare(cells, column) for cells, column in measured) if c is not None]
     if not comparisons:
         return ""
     wins = Counter(c.best for c in comparisons if not c.sharing)
