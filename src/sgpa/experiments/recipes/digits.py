@@ -1,4 +1,4 @@
-"""The demo: few digits, the default model, augmentation and training, as many steps for every method."""
+"""The demo: few digits, the default model and training, the same number of steps for every method."""
 
 from sgpa.experiments.recipes.schema import Recipe
 from sgpa.experiments.recipes.user_data import recipe_fields
@@ -6,7 +6,7 @@ from sgpa.experiments.tasks import DigitsConfig
 from sgpa.models import PatchConfig
 from sgpa.training.defaults import defaults_for
 
-TASK = DigitsConfig(augment="auto")
+TASK = DigitsConfig()
 STEPS = 2400  # fewer than the default: the demo takes about three minutes on two cores
 _DEFAULTS = defaults_for(
     PatchConfig(image_size=8, channels=1, patch_size=2),  # 16 tokens

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from sgpa.core.arguments import checked
-from sgpa.core.errors import Check, InputError, check_fields
-from sgpa.data import Dataset, Splits
+from sgpa.core.errors import InputError, check_fields
+from sgpa.data import Dataset
 from sgpa.data.backbones.images import GRID, ImageBackbone
 from sgpa.data.corruptions import on_disk
 from sgpa.data.fetch import Progress
@@ -51,26 +51,18 @@ CIFAR100 = """
 @checked
 @dataclass(frozen=True, kw_only=True)
 class DigitsConfig:
-    """A few hundred embedded digits; tested on noise, rotation and patches of photographs.
-
-    With `augment="auto"` training digits are shifted, turned and scaled a little (`augmentation_for`).
-    """
+    """A few hundred embedded digits; tested on noise, rotation and patches of photographs."""
 
     train: int = 300
     validation: int = 300
-    augment: str = "none"
 
     dataset = "digits"
-    augmentation = ""  # one choice for all methods
-
-    def __post_init__(self) -> None:
-        check_fields("task", [_check_augment(self.augment)])
+    augmentation = ""
 
     def load(self, seed: int, data_dir: Path | None = None) -> Task:
         """The same split for every seed."""
         del seed, data_dir
         splits = digits.load(self.train, self.validation)
-        splits = _augmented(splits) if self.augment == "auto" else splits
         shifts = {
             f"{name}:{strength}": partial(shift, splits.test, strength)
             for name, shift in digits.SHIFTS.items()
@@ -87,16 +79,6 @@ class DigitsConfig:
             ood=ood,
             examples=examples,
         )
-
-
-def _check_augment(augment: str) -> Check:
-    return "augment", augment, augment in AUGMENTATIONS, ", ".join(AUGMENTATIONS)
-
-
-def _augmented(splits: Splits) -> Splits:
-    """The splits with the augmentation that suits the training images."""
-    augment = augmentation_for(splits.train.inputs, splits.train.targets)
-    return replace(splits, train=replace(splits.train, augment=augment))
 
 
 def _examples(test: Dataset) -> list[Example]:
@@ -198,7 +180,7 @@ class ImageFolderConfig:
             [
                 ("size", self.size, 1 <= self.size <= LARGEST, f"1 to {LARGEST}"),
                 check_split(self.split),
-                _check_augment(self.augment),
+                ("augment", self.augment, self.augment in AUGMENTATIONS, ", ".join(AUGMENTATIONS)),
             ],
         )
 
@@ -225,7 +207,9 @@ class ImageFolderConfig:
         splits, rows = split_rows(Dataset(pixels, labels), self.split_seed, self.split)
         _, test = split_test(labels, self.split_seed, self.split)
         names = [str(file.relative_to(self.path)) for file in list_images(Path(self.path)).files]
-        splits = _augmented(splits) if self.augment == "auto" else splits
+        if self.augment == "auto":
+            augment = augmentation_for(splits.train.inputs, splits.train.targets)
+            splits = replace(splits, train=replace(splits.train, augment=augment))
         channels = pixels[rows].float().div(255)
         mean, std = channels.mean((0, 2, 3)), channels.std((0, 2, 3)).clamp_min(1e-3)  # [3], [3]
         return Task(
