@@ -78,6 +78,8 @@ def train_user_data(
     with console.status("reading the data"):
         splits = load_task(task, seed, None).splits
     methods = _methods(method, compare, splits.validation)
+    if kind == "texts" and getattr(task, "backbone", None) is None:
+        given = given | {"tokens": splits.train.inputs.shape[1]}
     with rename_arguments_in_errors({"max_error=": "--max-error "}):
         recipe = user_recipe(task, len(splits.train), methods=methods, **given)
     out = out or Path("runs") / recipe.name
