@@ -7,8 +7,9 @@ from PIL import Image
 from sgpa.core.errors import ConfigError, InputError
 from sgpa.data.backbones import cache, locate
 from sgpa.data.backbones.cache import Rows, cached
+from sgpa.data.backbones.hidden_states import blocks_of, chosen_layer, hidden_state
 from sgpa.data.backbones.images import ImageBackbone, pooled_patches
-from sgpa.data.backbones.texts import TextBackbone, averaged, choose_layer
+from sgpa.data.backbones.texts import TextBackbone, averaged
 from support.backbones import tiny_bert, tiny_vit
 
 transformers = pytest.importorskip("transformers")
@@ -64,10 +65,35 @@ def test_groups_of_tokens_are_averaged():
 
 
 def test_default_layer_is_at_two_thirds_of_the_depth():
-    states = [torch.full((1,), float(i)) for i in range(7)]
-    assert float(choose_layer(states, None, "x")) == 4
+    assert chosen_layer(None, 6, "x") == 4
     with pytest.raises(InputError, match=r"layer=7 \(allowed: 0 to 6\)"):
-        choose_layer(states, 7, "x")
+        chosen_layer(7, 6, "x")
+
+
+def test_a_pass_ends_at_the_hidden_state_that_is_asked_for(bert):
+    model = transformers.AutoModel.from_pretrained(bert).eval()
+    inputs = {"input_ids": torch.tensor([[1, 2, 3]]), "attention_mask": torch.ones(1, 3, dtype=torch.long)}
+    blocks = blocks_of(model)
+    assert blocks is not None
+    ran = []
+    for i, block in enumerate(blocks):
+        block.register_forward_hook(lambda *_, i=i: ran.append(i))
+    with torch.no_grad():
+        expected = model(**inputs, output_hidden_states=True).hidden_states
+        for layer, state in enumerate(expected):
+            ran.clear()
+            assert torch.equal(hidden_state(model, layer, "x", **inputs), state)
+            assert ran == list(range(layer))
+
+
+def test_networks_whose_layers_cannot_be_told_are_computed_to_their_end(bert):
+    model = transformers.AutoModel.from_pretrained(bert).eval()
+    ids = torch.tensor([[1, 2, 3]])
+    with torch.no_grad():
+        expected = hidden_state(model, 1, "x", input_ids=ids)
+        model.more = torch.nn.ModuleList(torch.nn.Identity() for _ in range(model.config.num_hidden_layers))
+        assert blocks_of(model) is None
+        assert torch.equal(hidden_state(model, 1, "x", input_ids=ids), expected)
 
 
 def test_image_features_are_the_network_s_output(vit, tmp_path):

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from sgpa.core.errors import ConfigError, InputError
-from sgpa.core.files import read_tensors
+from sgpa.core.files import read_json, read_tensors
 from sgpa.data import Dataset
 from sgpa.experiments.recipes import find, plan
 from sgpa.experiments.recipes.user_data import user_recipe
@@ -21,6 +21,7 @@ from sgpa.inference.saved import read_saved
 from sgpa.models import PatchConfig
 from sgpa.training.compare import Comparison
 from sgpa.training.defaults import defaults_for, patch_size
+from sgpa.training.left_out import LeftOut
 from support.paths import ROOT
 from support.terminal import sgpa
 from support.user_files import write_reviews
@@ -203,6 +204,11 @@ def test_molecules_are_predicted_with_error_bars(tmp_path):
     scale = read_tensors(out / "cells" / "kernel-sgpa-0" / "calibrated-0.safetensors")[0]["likelihood.log_b"]
     opened = read_saved(out / "cells" / "kernel-sgpa-0").open().predictor
     assert float(opened.likelihood.log_b.detach()) == pytest.approx(float(scale))
+    note = read_json(next((out / "trainings").glob("*-sgpa-0")) / "finished.json")
+    rule = read_json(out / "cells" / "kernel-sgpa-0" / "run.json")["trust"]
+    noise = 2 * (opened.likelihood.scale.detach().double()) ** 2
+    errors = LeftOut.from_json(note["left_out"]).residuals(noise).sort().values
+    assert rule["residuals"] == pytest.approx(errors.tolist(), rel=1e-3, abs=1e-5)
     trusted = [
         json.loads(sgpa("predict", out, "--text", "CCO", "--json", "--max-error", x).out) for x in (1e-9, 1e9)
     ]

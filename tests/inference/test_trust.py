@@ -154,3 +154,10 @@ def test_the_error_of_numbers_is_the_reach_of_the_interval():
     assert (reach[~trusted] >= 1.0 - 1e-4).all()
     assert 0 < trusted.mean() < 1
     assert rule.doubt == ""
+
+
+def test_given_residuals_replace_those_of_the_prediction():
+    prediction = Regression(torch.zeros(1, 3), torch.tensor(0.5))
+    rule = choose(prediction, torch.zeros(3), residuals=torch.tensor([2.0, 1.0, 3.0]))
+    assert rule.residuals == (1.0, 2.0, 3.0)
+    assert choose(prediction, torch.zeros(3)).residuals == (0.0, 0.0, 0.0)

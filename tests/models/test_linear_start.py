@@ -29,10 +29,10 @@ def model(embedding=CONFIG, **options):
     return Transformer(small(embedding, KernelAttentionConfig(), **sizes))
 
 
-@pytest.mark.parametrize("classes", [2, 4])
-def test_start_classifies_before_any_training(classes):
+@pytest.mark.parametrize(("classes", "group"), [(2, 1), (4, 1), (2, 4)])
+def test_start_classifies_before_any_training(classes, group):
     ids, y = texts(200, classes)
-    m = model(outputs=classes)
+    m = model(replace(CONFIG, group=group), outputs=classes)
     assert linear_start(m, ids[:100], y[:100])
     assert float((m.predict(ids[100:]).label == y[100:]).float().mean()) > 0.9
 

@@ -248,13 +248,11 @@ def test_data_sets_check_their_rows():
 
 
 def test_a_model_with_answers_that_are_not_finite_is_not_handed_out(tmp_path, monkeypatch):
-    def not_finite(predictor, data):
-        prediction = Classification(
-            torch.full((len(data), CONFIG.outputs), float("nan")), torch.zeros(len(data))
-        )
-        return score(prediction, data.targets)
+    def not_finite(prediction, targets):
+        p = torch.full_like(prediction.probabilities, float("nan"))
+        return score(Classification(p, torch.zeros(len(p))), targets)
 
-    monkeypatch.setattr("sgpa.training.trainer.validate", not_finite)
+    monkeypatch.setattr("sgpa.training.trainer.score", not_finite)
     with pytest.raises(SgpaError, match="NaN or infinity"):
         trainer(directory=tmp_path).fit()
     assert not (tmp_path / "model").exists()

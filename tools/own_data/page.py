@@ -41,15 +41,17 @@ def page(measurements: list[dict[str, Any]]) -> str:
         text += f"\n## {title}\n\n{module.RECIPE}\n"
         for rows in sorted({m["rows"] for m in of_kind}):
             targets = getattr(module, "TARGETS", {}).get(rows, {})
-            text += section([m for m in of_kind if m["rows"] == rows], rows, targets)
+            first = getattr(module, "FIRST", "")
+            text += section([m for m in of_kind if m["rows"] == rows], rows, targets, first)
     return text
 
 
-def section(measurements: list[dict[str, Any]], rows: int, targets: dict[str, float]) -> str:
+def section(measurements: list[dict[str, Any]], rows: int, targets: dict[str, float], first: str = "") -> str:
     """The table of one number of rows, and what it says in words."""
     columns = [*measurements[0]["columns"], SECONDS]
     seeds = sorted({m["seed"] for m in measurements})
     methods = list(dict.fromkeys(name for m in measurements for name in m["scores"]))
+    methods.sort(key=lambda name: name != first)
     values = {
         name: [column(measurements, name, i) for i in range(len(columns))] for name in methods
     }  # method -> one list of values over seeds for each column

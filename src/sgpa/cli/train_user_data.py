@@ -64,6 +64,8 @@ def train_user_data(
     device: str,
 ) -> None:
     """Train and test methods, choose one if `method` is auto, and write results and report of all cells."""
+    from torch import Tensor
+
     from sgpa.core.devices import check_device
     from sgpa.experiments.recipes import plans
     from sgpa.experiments.recipes.user_data import user_recipe
@@ -78,6 +80,8 @@ def train_user_data(
     with console.status("reading the data"):
         splits = load_task(task, seed, None).splits
     methods = _methods(method, compare, splits.validation)
+    if kind == "texts" and isinstance(splits.train.inputs, Tensor):  # token ids [N, T]
+        given = given | {"tokens": splits.train.inputs.shape[1]}
     with rename_arguments_in_errors({"max_error=": "--max-error "}):
         recipe = user_recipe(task, len(splits.train), methods=methods, **given)
     out = out or Path("runs") / recipe.name

@@ -132,6 +132,7 @@ def choose(
     *,
     max_error: float | None = None,
     max_novelty: float = MAX_NOVELTY,
+    residuals: Tensor | None = None,
 ) -> TrustRule:
     """The rule for a model whose predictions of held-out rows are these.
 
@@ -143,11 +144,13 @@ def choose(
             `default_max_error`. For values the reach of the 90 % interval that is accepted, in their unit; by
             default that of 95 % of the held-out rows.
         max_novelty: percentile above which an input counts as unfamiliar.
+        residuals: For values |y - mean| / deviation of the held-out rows, [N], where these rows chose the
+            model and its errors on them are too small; by default those of the prediction.
     """
     limit = 1.0 if novelty is None else max_novelty
     score = prediction.score.cpu().double().numpy()
     if not isinstance(prediction, Classification):
-        return _for_values(prediction, targets, score, limit, max_error)
+        return _for_values(prediction, targets, score, limit, max_error, residuals)
     familiar = np.ones(len(score), bool) if novelty is None else novelty.cpu().numpy() <= limit
     wrong = (prediction.label.cpu() != targets.cpu()).numpy()
     max_error = default_max_error(wrong[familiar]) if max_error is None else max_error
@@ -180,11 +183,16 @@ def default_max_error(wrong: np.ndarray) -> float:
 
 
 def _for_values(
-    prediction: Regression, targets: Tensor, score: np.ndarray, max_novelty: float, max_error: float | None
+    prediction: Regression,
+    targets: Tensor,
+    score: np.ndarray,
+    max_novelty: float,
+    max_error: float | None,
+    residuals: Tensor | None,
 ) -> TrustRule:
-    residuals = (
-        prediction.mean.cpu() - targets.cpu()
-    ).abs().double() / prediction.variance.cpu().double().sqrt()
+    if residuals is None:
+        error = (prediction.mean.cpu() - targets.cpu()).abs().double()
+        residuals = error / prediction.variance.cpu().double().sqrt()  # [N]
     kept = tuple(round(float(v), 6) for v in residuals.numpy()[_some(residuals.argsort().numpy())])
     usual = float(np.quantile(score, VARIANCE_QUANTILE))
     variance = usual if max_error is None else _reach(kept, max_error)

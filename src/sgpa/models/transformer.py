@@ -300,6 +300,7 @@ class Transformer(nn.Module):
         """Rows whose Gram matrices [rows S, H, T, T] stay in the caches of a CPU, or keep a GPU busy."""
         if isinstance(inputs, Tensor):  # images, token ids [N, T] or features [N, T, F]
             tokens = inputs.shape[1] if inputs.ndim in (2, 3) else self.config.embedding.max_tokens
+            tokens = -(-tokens // getattr(self.config.embedding, "group", 1))
         else:
             tokens = inputs.tokens
         rows, entries = (256, 4_000_000) if self.device.type == "cpu" else (8192, 1_000_000_000)

@@ -58,11 +58,12 @@ class Kind:
 SHORT = Kind(steps=6000, batch_size=50, lr=3e-3)  # images of at most `FEW` patches
 IMAGES = Kind(steps=1200, batch_size=50, lr=3e-3, stage1_share=0.35, steps_per_row=2, most_steps=6000)
 TEXTS = Kind(steps=600, batch_size=32, lr=1e-3)
-LONG_TEXTS = Kind(steps=60, epochs=4, batch_size=32, lr=1e-3)  # that start as logistic regression
+LONG_TEXTS = Kind(steps=60, epochs=4, batch_size=32, lr=2e-4)  # that start as logistic regression
 FEATURES = Kind(steps=200, epochs=7, batch_size=32, lr=1e-3, kl_a=3e-3)  # of a frozen network
 GRAPHS = Kind(steps=1500, batch_size=50, lr=1e-3, weight_decay=0.0)
 FEW = 25
 LONG = 256  # tokens of a text
+GROUP = 4  # neighbouring tokens of long texts that are averaged to one
 FEATURE_DROP = 0.3  # of the tokens of features
 
 
@@ -202,6 +203,15 @@ def model_for(embedding: EmbeddingConfig) -> ModelConfig:
         size = {"depth": 4, "heads": 8, "width": 80, "pooling": "sequence"}
     attention = KernelAttentionConfig(kernel=kernel_for(embedding))
     return ModelConfig(embedding=embedding, attention=attention, dropout=0.1, **size)
+
+
+def group_for(tokens: int) -> int:
+    """How many neighbouring tokens of texts are averaged to one, by the number of tokens of the longest.
+
+    >>> group_for(60), group_for(512)
+    (1, 4)
+    """
+    return GROUP if tokens > LONG else 1
 
 
 def patch_size(size: int) -> int:

@@ -14,7 +14,7 @@ from sgpa.core.inputs import Features, Graphs, Inputs, Words
 from sgpa.data import Dataset
 from sgpa.models import FeatureConfig, GraphConfig, PatchConfig, TokenConfig, WordsConfig
 from sgpa.models.config.embedding import EmbeddingConfig
-from sgpa.training.defaults import FEATURE_DROP, MIN_ROWS, patch_size
+from sgpa.training.defaults import FEATURE_DROP, MIN_ROWS, group_for, patch_size
 from sgpa.training.fit_split import held_out_split
 
 Classes = tuple[str, ...]
@@ -159,6 +159,7 @@ def infer_embedding(inputs: Inputs) -> EmbeddingConfig:
             scale=0.3,
             drop=0.3,
             linear_start=True,
+            group=group_for(inputs.shape[1]),
         )
     if inputs.ndim != 4:
         more = (

@@ -34,6 +34,16 @@ class Choice:
         """The key of the selected epoch in a run's note."""
         return f"best_epoch{self.suffix}"
 
+    @property
+    def left_out(self) -> str:
+        """The key of the errors of held-out rows (`left_out`) in a run's note."""
+        return left_out_key(self.suffix)
+
+
+def left_out_key(suffix: str) -> str:
+    """The key of the errors of held-out rows in the note of a training, for the model with this suffix."""
+    return f"left_out{suffix}"
+
 
 def to_minimise(scores: dict[str, float], epoch: int, select: str) -> float:
     """The number whose smallest value selects the epoch."""

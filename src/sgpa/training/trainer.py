@@ -16,17 +16,19 @@ from sgpa.core.counters import FLOAT64_PASSES, counting
 from sgpa.core.devices import check_device
 from sgpa.core.errors import NumericalError
 from sgpa.core.noise import check_seed
+from sgpa.core.types import Regression
 from sgpa.data import Dataset
 from sgpa.gp.objective import Progress
 from sgpa.methods import Method
 from sgpa.models import ModelConfig, Transformer, saving
 from sgpa.models.linear_start import linear_start
-from sgpa.training import process_group
+from sgpa.training import left_out, process_group
 from sgpa.training.diagnostics import diagnose
 from sgpa.training.fingerprint import Fingerprint
+from sgpa.training.left_out import LeftOut
 from sgpa.training.optim import OptimConfig, adam
 from sgpa.training.run_state import RunFiles
-from sgpa.training.selection import Choice, suffix, to_minimise, validate
+from sgpa.training.selection import Choice, score, suffix, to_minimise
 from sgpa.training.steps.base import RunState, StepInfo, TrainingStep, random_state, set_random_state
 from sgpa.training.steps.choose import choose_step
 from sgpa.training.steps.plain import PlainStep
@@ -209,13 +211,23 @@ class _Run:
     def select(self, choice: Choice, line: dict[str, Any]) -> None:
         """Validate, and keep the weights if they are the best so far."""
         model = self.state.model
-        scores = process_group.agreed(validate(choice.method.predictor(model), self.validation))
+        prediction = choice.method.predictor(model).predict(self.validation.inputs)
+        scores = process_group.agreed(score(prediction, self.validation.targets))
         line[f"validation{choice.suffix}"] = scores
-        score = to_minimise(scores, line["epoch"], self.trainer.optim.select)
+        value = to_minimise(scores, line["epoch"], self.trainer.optim.select)
         best = self.files.note.get(choice.score)
-        if best is None or score < best:
+        if best is None or value < best:
             weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
-            self.files.keep_best(choice, score, weights)
+            self.files.keep_best(choice, value, weights)
+        if isinstance(prediction, Regression):
+            self.keep_left_out(choice, prediction)
+
+    def keep_left_out(self, choice: Choice, prediction: Regression) -> None:
+        """Note the errors of held-out rows, from which intervals are made."""
+        note, select = self.files.note, self.trainer.optim.select
+        before = LeftOut.from_json(note[choice.left_out]) if choice.left_out in note else None
+        if (rows := left_out.update(before, prediction, self.validation.targets, select)) is not None:
+            note[choice.left_out] = process_group.agreed(rows.to_json())
 
 
 def _epoch(run: _Run, step: TrainingStep, epoch: int) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from sgpa.core.errors import InputError, check_fields, first_line
 from sgpa.core.inputs import Features
 from sgpa.data.backbones.cache import Rows, cached
+from sgpa.data.backbones.hidden_states import hidden_state
 from sgpa.data.backbones.locate import locate, need_transformers, read_config, weights_digest
 from sgpa.data.fetch import Progress
 
@@ -142,17 +143,7 @@ class _Network:
         mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)  # [B, T]
         ids = torch.zeros(mask.shape, dtype=torch.long)
         ids[mask] = torch.tensor([id for row in rows for id in row])
-        out = self.model(input_ids=ids, attention_mask=mask.long(), output_hidden_states=True)
-        return choose_layer(out.hidden_states, layer, name)
-
-
-def choose_layer(states: Sequence[Tensor], layer: int | None, name: str) -> Tensor:
-    """One of the hidden states, the first of which are the embeddings; by default at two thirds."""
-    depth = len(states) - 1
-    chosen = max(1, round(2 / 3 * depth)) if layer is None else layer
-    if chosen > depth:
-        raise InputError(f"backbone {name}: layer={chosen} (allowed: 0 to {depth})")
-    return states[chosen]
+        return hidden_state(self.model, layer, name, input_ids=ids, attention_mask=mask.long())
 
 
 def part_for(model: Any, name: str) -> Any:

@@ -17,7 +17,7 @@ from sgpa.models import (
     TokenConfig,
 )
 from sgpa.models.config.embedding import EmbeddingConfig
-from sgpa.training.defaults import FEATURE_DROP, Defaults, defaults_for, patch_size
+from sgpa.training.defaults import FEATURE_DROP, Defaults, defaults_for, group_for, patch_size
 
 UserData = ImageFolderConfig | TextTableConfig | MoleculeTableConfig
 
@@ -32,6 +32,7 @@ def user_recipe(
     lr: float | None = None,
     methods: Sequence[str] = ("sgpa",),
     max_error: float | None = None,
+    tokens: int = MAX_TOKENS,
 ) -> Recipe:
     """The recipe for a user's data; sizes that the data decide are set when they are read.
 
@@ -45,6 +46,7 @@ def user_recipe(
         methods: Ids of the methods to train.
         max_error: The share of wrong answers among the trusted ones that is accepted; for numbers the reach
             of the 90 % interval that is trusted. By default it follows from the held-out rows.
+        tokens: Of the longest text.
 
     >>> user_recipe(ImageFolderConfig(path="photos"), rows=240, epochs=50).stage1.epochs
     18
@@ -52,7 +54,7 @@ def user_recipe(
     check_fields("train", [("epochs", epochs, epochs is None or epochs >= 2, "2 or more")])
     regression = isinstance(task, MoleculeTableConfig)
     defaults = defaults_for(
-        embedding_for(task),
+        embedding_for(task, tokens),
         rows,
         outputs=1 if regression else 10,
         likelihood="laplace" if regression else "categorical",
@@ -86,7 +88,7 @@ def recipe_fields(defaults: Defaults) -> dict[str, Any]:
     }
 
 
-def embedding_for(task: UserData) -> EmbeddingConfig:
+def embedding_for(task: UserData, tokens: int = MAX_TOKENS) -> EmbeddingConfig:
     """What a model of this data reads; the data decide widths, vocabulary and types of atoms."""
     if not isinstance(task, MoleculeTableConfig) and task.backbone is not None:
         return FeatureConfig(width=1, drop=FEATURE_DROP)
@@ -100,5 +102,6 @@ def embedding_for(task: UserData) -> EmbeddingConfig:
             scale=0.3,
             drop=0.3,
             linear_start=True,
+            group=group_for(tokens),
         )
     return GraphConfig(node_types=1, edge_types=1, identifier_width=task.width, endpoint_types=True)

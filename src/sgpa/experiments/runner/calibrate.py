@@ -8,7 +8,7 @@ from typing import Any
 
 from sgpa.core.errors import CheckpointError, InputError
 from sgpa.core.files import load_exactly, read_json, read_tensors, write_json, write_tensors
-from sgpa.core.types import Predictor
+from sgpa.core.types import Predictor, Regression
 from sgpa.evaluation.results import Subject
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.tasks import Task
@@ -19,7 +19,10 @@ from sgpa.inference.trust import TrustRule, choose
 from sgpa.methods import Calibration, Tensors
 from sgpa.models import Transformer, saving
 from sgpa.training.compare import refit_scale
+from sgpa.training.left_out import LeftOut
 from sgpa.training.plan import Plan
+from sgpa.training.run_state import FINISHED
+from sgpa.training.selection import left_out_key
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,8 @@ def calibrate(
         task.reader.save(cell)
     if metadata is None:
         assert first is not None
-        rule = _trust(cell / NOVELTY, predictor, first, task, run_folder.recipe.max_error)
+        errors = _left_out(plan, members[0].model.parent) if len(members) == 1 else None
+        rule = _trust(cell / NOVELTY, predictor, first, task, run_folder.recipe.max_error, errors)
         metadata = {
             "method": method.id,
             "attention": plan.attention,
@@ -101,8 +105,21 @@ def calibrate(
     )
 
 
+def _left_out(plan: Plan, training: Path) -> LeftOut | None:
+    """The errors of held-out rows that a training noted; None for classes, and where predictions differ."""
+    note = read_json(training / FINISHED) if (training / FINISHED).exists() else {}
+    key = left_out_key(plan.suffix)
+    own = bool(plan.suffix) or plan.method.predicts_directly
+    return LeftOut.from_json(note[key]) if own and key in note else None
+
+
 def _trust(
-    file: Path, predictor: Predictor, model: Transformer, task: Task, max_error: float | None
+    file: Path,
+    predictor: Predictor,
+    model: Transformer,
+    task: Task,
+    max_error: float | None,
+    errors: LeftOut | None,
 ) -> TrustRule:
     """The rule of trust of a predictor, chosen on held-out rows; its statistics of novelty go to a file."""
     held_out = task.splits.validation
@@ -110,7 +127,11 @@ def _trust(
     if measured is not None:
         write_tensors(file, {name: value.float() for name, value in measured.novelty.tensors().items()})
     novelty = None if measured is None else measured(held_out.inputs)
-    return choose(predictor.predict(held_out.inputs), held_out.targets, novelty, max_error=max_error)
+    prediction = predictor.predict(held_out.inputs)
+    residuals = None
+    if errors is not None and isinstance(prediction, Regression):
+        residuals = errors.residuals(prediction.data_variance.cpu())
+    return choose(prediction, held_out.targets, novelty, max_error=max_error, residuals=residuals)
 
 
 def _check_data(cell: Path, metadata: Mapping[str, Any], task: Task, dataset: str) -> None:

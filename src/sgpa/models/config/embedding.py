@@ -91,9 +91,11 @@ class TokenConfig:
         scale: standard deviation of initial embeddings; rare tokens keep most of theirs, as noise.
         drop: probability with which dropout removes a whole token; its position stays.
         linear_start: whether a classifier starts as logistic regression on counts of tokens.
+        group: so many neighbouring tokens are averaged to one before the first layer, so that attention over
+            long texts costs less.
 
-    >>> TokenConfig(vocabulary=1000, max_tokens=64).grid
-    (64,)
+    >>> TokenConfig(vocabulary=1000, max_tokens=64, group=4).grid
+    (16,)
     """
 
     vocabulary: int
@@ -103,6 +105,7 @@ class TokenConfig:
     scale: float = 1.0
     drop: float = 0.0
     linear_start: bool = False
+    group: int = 1
 
     def __post_init__(self) -> None:
         check_fields(
@@ -114,13 +117,14 @@ class TokenConfig:
                 ("pad", self.pad, 0 <= self.pad < self.vocabulary, f"0..{self.vocabulary - 1}"),
                 ("scale", self.scale, self.scale > 0, "above 0"),
                 ("drop", self.drop, 0 <= self.drop < 1, "0 up to, but not, 1"),
+                ("group", self.group, 1 <= self.group <= self.max_tokens, f"1 to {self.max_tokens}"),
             ],
         )
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """Tokens along the text."""
-        return (self.max_tokens,)
+        """Groups of tokens along the text."""
+        return (-(-self.max_tokens // self.group),)
 
 
 @checked

@@ -38,14 +38,35 @@ class WordTable(nn.Embedding):
         return words * self.drop(torch.ones_like(words[..., :1])) if self.drop.active else words
 
 
+def grouped(x: Tensor, padding: Tensor, group: int) -> tuple[Tensor, Tensor]:
+    """Means of `group` neighbouring tokens, those of padding left out: [B, T, E] -> [B, T / group, E].
+
+    Args:
+        x: Tokens, zero at padding.
+        padding: True at padding, [B, T].
+        group: Tokens of a group; the last group may be smaller.
+
+    Returns:
+        The means, and where a group has padding only.
+    """
+    missing = -x.shape[1] % group
+    x = torch.nn.functional.pad(x, (0, 0, 0, missing)).unflatten(1, (-1, group))  # [B, G, group, E]
+    real = ~torch.nn.functional.pad(padding, (0, missing), value=True).unflatten(1, (-1, group))
+    count = real.sum(-1, keepdim=True)  # [B, G, 1]
+    return x.sum(2) / count.clamp_min(1), count.squeeze(-1) == 0
+
+
 class TokenEmbedding(nn.Module):
-    """Token plus position embeddings: ids [B, T] -> [B, T, E], padding where the id is `pad`."""
+    """Token plus position embeddings: ids [B, T] -> [B, T, E], padding where the id is `pad`.
+
+    With `group` G the means of G tokens are the tokens of the model, [B, T / G, E], with a position each.
+    """
 
     def __init__(self, config: TokenConfig, width: int) -> None:
         super().__init__()
         self.config = config
         self.tokens = WordTable(config, config.pad)
-        self.positions = nn.Parameter(0.1 * torch.randn(config.max_tokens, config.embedding_width))
+        self.positions = nn.Parameter(0.1 * torch.randn(*config.grid, config.embedding_width))
         same = config.embedding_width == width
         self.project = nn.Identity() if same else nn.Linear(config.embedding_width, width)
 
@@ -53,8 +74,10 @@ class TokenEmbedding(nn.Module):
         """Tokens and the padding mask (True at padding)."""
         self.check(ids)
         ids = self.trimmed(ids)
-        tokens = self.project(self.tokens(ids) + self.positions[: ids.shape[1]])
-        return tokens, ids == self.config.pad
+        tokens, padding = self.tokens(ids), ids == self.config.pad  # [B, T, E], [B, T]
+        if self.config.group > 1:
+            tokens, padding = grouped(tokens, padding, self.config.group)
+        return self.project(tokens + self.positions[: tokens.shape[1]]), padding
 
     def trimmed(self, ids: Tensor, multiple: int = 1) -> Tensor:
         """The ids without the columns that are padding in every row (`columns_in_use`)."""
