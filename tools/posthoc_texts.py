@@ -11,7 +11,7 @@ OUT/TASK-SEED.json.
 import argparse
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification
 
 from sgpa.core.files import read_json, write_json
 from sgpa.core.provenance import provenance
+from sgpa.posthoc.calls import read_batch
 from tools import posthoc_scores as scores
 
 
@@ -38,7 +39,7 @@ class Setting:
 
 
 SETTINGS = {
-    "cola": Setting(epochs=4, rate=1e-4, batch=32, tokens=64, held_out=800),
+    "cola": Setting(epochs=5, rate=1e-4, batch=32, tokens=64, held_out=800),
     "imdb": Setting(epochs=2, rate=5e-5, batch=32, tokens=256, held_out=2000),
 }
 Texts = tuple[list[str], list[int]]
@@ -116,21 +117,26 @@ def in_random_order(tokenizer: Any, data: Texts, size: int, tokens: int, seed: i
         yield from batches(tokenizer, [data[0][i] for i in group], [data[1][i] for i in group], size, tokens)
 
 
-def fine_tune(model: nn.Module, tokenizer: Any, data: Texts, setting: Setting, seed: int) -> None:
-    """AdamW with a linear warm-up and decay."""
+def fine_tune(
+    model: nn.Module, tokenizer: Any, data: Texts, held: Texts, setting: Setting, seed: int
+) -> list[dict[str, float]]:
+    """AdamW with a linear warm-up and decay, products in bfloat16; scores of held-out rows by epoch."""
     device = next(model.parameters()).device
     steps, step = setting.epochs * -(-len(data[0]) // setting.batch), 0
-    optimiser = torch.optim.AdamW(model.parameters(), lr=setting.rate, weight_decay=0.01)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=setting.rate, weight_decay=0.01, fused=True)
     warm = max(1, steps // 16)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimiser, lambda s: min(s / warm, max(0.0, (steps - s) / (steps - warm)))
     )
-    model.train()
+    history = []
     for epoch in range(setting.epochs):
+        model.train()
         for batch in in_random_order(tokenizer, data, setting.batch, setting.tokens, 1000 * seed + epoch):
             rows = {key: value.to(device) for key, value in batch.items()}
             labels = rows.pop("labels")
-            loss = cross_entropy(model(**rows).logits, labels)
+            with torch.autocast(device.type, torch.bfloat16):
+                logits = model(**rows).logits
+            loss = cross_entropy(logits.float(), labels)
             optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -139,7 +145,19 @@ def fine_tune(model: nn.Module, tokenizer: Any, data: Texts, setting: Setting, s
             step += 1
             if step % 100 == 0:
                 print(f"step {step} of {steps}: loss {loss.item():.3f}", flush=True)
-    model.eval()
+        model.eval()
+        history.append(validate(model, batches(tokenizer, *held, 64, setting.tokens), held[1]))
+        print(f"epoch {epoch + 1} of {setting.epochs}: {history[-1]}", flush=True)
+    return history
+
+
+@torch.no_grad()
+def validate(model: nn.Module, rows: Sequence[Any], labels: Sequence[int]) -> dict[str, float]:
+    """Accuracy, MCC, NLL and ECE of the model alone."""
+    device = next(model.parameters()).device
+    calls = [read_batch(batch, device) for batch in rows]
+    f = torch.cat([call(model).logits.float().cpu() for call in calls])
+    return scores.classification_scores(f.softmax(-1), torch.tensor(labels))
 
 
 def measure(
@@ -201,9 +219,10 @@ def main() -> None:
             model = BertForSequenceClassification.from_pretrained(
                 backbone, num_labels=2, dtype=torch.float32
             ).to(options.device)
-            fine_tune(model, tokenizer, rest, setting, seed)
+            history = fine_tune(model, tokenizer, rest, held, setting, seed)
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
+            write_json(folder / "history.json", {"setting": asdict(setting), "epochs": history})
         found = measure(model.eval(), tokenizer, rest, held, tests, strangers, setting, options.samples)
         write_json(options.out / f"{options.task}-{seed}.json", found | {"made": provenance()})
         print(seed, found, flush=True)

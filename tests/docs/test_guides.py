@@ -7,7 +7,7 @@ import pytest
 from support.paths import ROOT
 
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
-BLOCKS = {"audit": 1, "layer": 4, "pretrained-features": 2, "your-transformer": 5}  # code blocks of the page
+BLOCKS = {"audit": 1, "layer": 4, "pretrained-features": 2, "your-transformer": 6}  # code blocks of the page
 SHAPES = {"pretrained-features": (5, 2), "your-transformer": (32, 2)}  # of the probabilities of `answer`
 OWN_TESTS = {"extend.md", "corruptions.md"}  # run by another test; needs images that the page does not make
 

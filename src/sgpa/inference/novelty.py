@@ -23,6 +23,7 @@ from torch import Tensor
 from sgpa.core.errors import InputError
 from sgpa.core.files import read_tensors
 from sgpa.core.inputs import Inputs
+from sgpa.core.precision import recording
 from sgpa.data import Dataset
 from sgpa.models import Transformer
 from sgpa.models.pooled_features import PooledFeatures, pooled_features
@@ -57,6 +58,8 @@ class ClassDistances:
     def to_class(self, x: Tensor) -> Tensor:
         """Squared distance to the nearest class mean, [N]."""
         whitened = (x.double() - self.centre) @ self.within, (self.means - self.centre) @ self.within
+        if recording(x):  # ONNX has no cdist
+            return (whitened[0].unsqueeze(1) - whitened[1]).square().sum(-1).amin(-1)  # of [N, K, E]
         exact = "donot_use_mm_for_euclid_dist"
         return torch.cdist(*whitened, compute_mode=exact).amin(-1).square()  # of [N, K]
 

@@ -15,6 +15,7 @@ from sgpa.posthoc.calibration import calibrate
 from sgpa.posthoc.calls import Call, read_batch
 from sgpa.posthoc.fingerprint import weights_fingerprint, weights_version
 from sgpa.posthoc.module import PredictionModule
+from sgpa.posthoc.onnx import export_onnx
 from sgpa.posthoc.passes import Pass, observe
 from sgpa.posthoc.rows import read_rows
 from sgpa.posthoc.sites import Site
@@ -145,6 +146,26 @@ class AttachedGp:
         """
         self._ready("as_module")
         return PredictionModule(self, self._attached("as_module")).eval()
+
+    def export_onnx(self, path: str | Path, example: Any) -> Path:
+        """Write the deterministic prediction with novelty as an ONNX file; weights are part of it.
+
+        Needs the packages onnx and onnxscript (extra `onnx`). Inputs have the names of the model's arguments,
+        or `input_0`, ...; outputs are `probabilities` and `novelty`, or `mean`, `variance` and `novelty`. The
+        number of rows is free, and so is the number of tokens where the model allows it.
+
+        Args:
+            path: the file.
+            example: a batch as for `predict`; tensors only.
+
+        Returns:
+            The path.
+
+        Example:
+            >>> gp.export_onnx("model.onnx", batch)  # doctest: +SKIP
+            >>> session = onnxruntime.InferenceSession("model.onnx")  # doctest: +SKIP
+        """
+        return export_onnx(self, path, example)
 
     def detach(self) -> nn.Module:
         """Forget the model and return it, as it was before `attach`."""

@@ -21,6 +21,12 @@ class PredictionModule(nn.Module):
         self.model = model
         self._gp = gp
 
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of what `forward` returns."""
+        classes = self._gp._ready("as_module").classes
+        return ("probabilities", "novelty") if classes else ("mean", "variance", "novelty")
+
     def forward(self, *args: Any, **options: Any) -> tuple[Tensor, ...]:
         """Probabilities [..., C] and novelty [...]; of a regressor mean, variance and novelty [...]."""
         answer = self._gp.predict(options if options else (args, None))

@@ -102,7 +102,11 @@ class TransformerNovelty:
 
     def __call__(self, rows: Evidence) -> Tensor:
         """Novelty in [0, 1]: the share of held-out rows that look more familiar, [N]."""
-        below = torch.searchsorted(self.held_out, self.score(rows), right=False)
+        score = self.score(rows)
+        if recording(score):  # ONNX has no searchsorted
+            below = (self.held_out < score.unsqueeze(-1)).sum(-1)  # of [N, rows]
+        else:
+            below = torch.searchsorted(self.held_out, score, right=False)
         return below.double() / len(self.held_out)
 
     def tensors(self) -> dict[str, Tensor]:

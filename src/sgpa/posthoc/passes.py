@@ -110,7 +110,8 @@ def answered_rows(x: Tensor, result: Tensor, logits: Tensor) -> Tensor:
         return x
     if x.ndim == 3 and logits.ndim == 2 and result.shape[-1] == logits.shape[-1]:
         same = (result.to(logits.dtype) == logits.unsqueeze(1)).all(-1)  # [B, T]
-        return x[torch.arange(len(x), device=x.device), same.float().argmax(1)]
+        rows = torch.arange(x.shape[0], device=x.device)  # not len(x), which an exported program would fix
+        return x[rows, same.float().argmax(1)]
     return x.reshape(*logits.shape[:-1], x.shape[-1])
 
 

@@ -65,5 +65,5 @@ def flat_rows(columns: Sequence[Tensor], lead: int, keep: Tensor | None) -> list
 
 def as_evidence(shares: Tensor, states: Tensor, head: Tensor, logits: Tensor) -> Evidence:
     """Columns [N, ...] as what novelty is made of; a regressor's output has no energy."""
-    energy = logits.double().logsumexp(-1) if logits.shape[-1] > 1 else torch.zeros(len(logits))
+    energy = logits.double().logsumexp(-1) if logits.shape[-1] > 1 else torch.zeros(logits.shape[0])
     return Evidence(shares.cpu(), states.cpu(), head.cpu(), energy.cpu())
