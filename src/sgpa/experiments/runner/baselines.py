@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from sgpa.core.files import read_json, write_json
 from sgpa.core.inputs import Inputs
@@ -16,6 +16,15 @@ from sgpa.experiments.runner.run_folder import RunFolder
 
 FILE = "baselines.json"
 MEASURED = ("accuracy", "nll", "mae", "rmse")  # of a constant answer
+
+
+class SavedBaselines(TypedDict):
+    """`baselines.json`."""
+
+    about: NotRequired[dict[str, Any]]
+    records: NotRequired[list[dict[str, Any]]]
+    curves: NotRequired[list[dict[str, Any]]]
+    timings: NotRequired[list[dict[str, Any]]]
 
 
 class _Known:
@@ -42,7 +51,7 @@ def evaluate_baselines(run_folder: RunFolder, seed: int) -> None:
     if task.display is None:
         return
     about = {"data": task.fingerprint, "seed": seed, "split": getattr(run_folder.recipe.task, "split", "")}
-    if file.exists() and read_json(file).get("about") == about:
+    if file.exists() and read_json(file, SavedBaselines).get("about") == about:
         return
     results, timings = Results(), []
     test = task.splits.test[: run_folder.recipe.evaluation.rows]
@@ -62,7 +71,8 @@ def evaluate_baselines(run_folder: RunFolder, seed: int) -> None:
 
 def read_baselines(directory: Path | None) -> dict[str, Any]:
     """Records, curves and timings of the baselines of a run folder; empty lists where there are none."""
-    saved = read_json(directory / FILE) if directory is not None and (directory / FILE).exists() else {}
+    file = None if directory is None else directory / FILE
+    saved = {} if file is None or not file.exists() else read_json(file, SavedBaselines)
     return {name: saved.get(name, []) for name in ("records", "curves", "timings")}
 
 

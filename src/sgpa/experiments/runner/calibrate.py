@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from sgpa.core.errors import CheckpointError, InputError
-from sgpa.core.files import load_exactly, read_json, read_tensors, write_json, write_tensors
+from sgpa.core.files import load_exactly, read_tensors, write_json, write_tensors
 from sgpa.core.types import Predictor
 from sgpa.evaluation.results import Subject
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.tasks import Task
 from sgpa.inference import readers
 from sgpa.inference.novelty import NoveltyOf
-from sgpa.inference.saved import COMBINED, FILE, NOVELTY, describe
+from sgpa.inference.saved import COMBINED, FILE, NOVELTY, describe, read_metadata
 from sgpa.inference.trust import TrustRule, choose
 from sgpa.methods import Calibration, Tensors
 from sgpa.models import Transformer, saving
@@ -55,7 +55,7 @@ def calibrate(
         models: What `train` returned; models that are not given are read from disk.
     """
     cell, method = run_folder.cell(plan, seed), plan.method
-    metadata = read_json(cell / FILE) if (cell / FILE).exists() else None
+    metadata = read_metadata(cell) if (cell / FILE).exists() else None
     task = run_folder.task(seed)
     if metadata is not None:
         _check_data(cell, metadata, task, run_folder.recipe.task.dataset)
