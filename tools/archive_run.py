@@ -42,7 +42,7 @@ def archive(results: dict[str, Any], folder: Path) -> None:
 
 def read_archive(folder: Path) -> dict[str, Any]:
     """The results that `archive` wrote."""
-    curves, run = read_json(folder / CURVES), read_json(folder / "run.json")
+    curves, run = read_json(folder / CURVES, dict), read_json(folder / "run.json", dict)
     return {"schema": 1, **curves, "records": records(folder / "results.csv"), "run": run}
 
 

@@ -49,7 +49,7 @@ FIT_BATCHES = 125  # of 64 texts: 8,000 are enough for the statistics
 def read(file: Path, text: str) -> Texts:
     """Texts and labels of a Parquet file, or of a JSON file of the same name with the same columns."""
     if (plain := file.with_suffix(".json")).exists():
-        table = read_json(plain)
+        table = read_json(plain, dict)
     else:
         from pyarrow.parquet import read_table  # noqa: PLC0415 - not on every machine
 

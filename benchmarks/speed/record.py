@@ -61,4 +61,4 @@ def write(path: Path, rows: Iterable[Row]) -> None:
 
 def read(path: Path) -> list[Row]:
     """Read the rows of a file."""
-    return [Row(**row) for row in read_json(path)]
+    return [Row(**row) for row in read_json(path, list[dict])]

@@ -13,7 +13,7 @@ def folder_with(folder, **facts):
 def test_a_run_records_this_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("SGPA_COMMIT", "abc")
     provenance.record(tmp_path)
-    assert read_json(tmp_path / FILE).keys() == provenance.provenance().keys()
+    assert read_json(tmp_path / FILE, dict).keys() == provenance.provenance().keys()
     assert of_all([tmp_path])["commit"] == "abc"
 
 

@@ -160,7 +160,7 @@ def test_kept_features_equal_fresh_ones(bert):
         ("./nowhere", "no such folder"),
         ("nowhere", "no such folder"),
         ("{empty}", "no config.json there"),
-        ("{broken}", "config.json cannot be read"),
+        ("{broken}", "config.json does not describe a network"),
         ("{vit}", "a vit network does not read texts"),
     ],
 )

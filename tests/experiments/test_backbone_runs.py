@@ -48,7 +48,7 @@ def test_texts_are_read_through_the_backbone(reviews, tmp_path):
     assert "pretrained network usually help" not in run.err
     assert len(list((tmp_path / "cache" / "sgpa" / "features").iterdir())) == 1
     (cell, *_) = sorted((out / "cells").iterdir())
-    reader = read_json(cell / "reader.json")
+    reader = read_json(cell / "reader.json", dict)
     assert reader["kind"] == "text-features"
     assert reader["backbone"]["name"] == str(bert)
     asked = sgpa("predict", cell, "--text", "a good film", "--text", "a bad film", "--json")

@@ -114,7 +114,7 @@ def test_all_methods_of_a_task_run_with_both_attentions(tmp_path, data, name):
     values = [r["value"] for r in outcome.results["records"] if r["metric"] == "nll"]
     assert all(value is not None and value < 1e3 for value in values)
     cell = tmp_path / "cells" / "kernel-sgpa-0"
-    saved = read_json(cell / "run.json")
+    saved = read_json(cell / "run.json", dict)
     assert open_cell(cell, data_dir=data).rule == TrustRule.from_json(saved)
     assert saved["trust"]["max_uncertainty"] == saved["threshold"]
 

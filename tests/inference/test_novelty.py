@@ -60,7 +60,7 @@ def test_numbers_instead_of_classes_need_neither_labels_nor_logits():
 def test_saved_statistics_give_the_same_answers():
     labels = torch.arange(60) % 3
     novelty = Novelty.fit(rows(60, labels=labels), labels, held_out=rows(30, seed=1))
-    again = Novelty.from_tensors({name: value.clone() for name, value in novelty.tensors().items()})
+    again = Novelty.from_tensors({name: value.clone() for name, value in novelty.tensors().items()}, 4)
     new = rows(20, seed=2)
     assert torch.equal(again(new), novelty(new))
 

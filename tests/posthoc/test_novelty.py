@@ -51,7 +51,7 @@ def test_one_layer_and_no_classes():
 
 def test_round_trip():
     novelty, new = fitted(), rows(50, 9)
-    again = TransformerNovelty.from_tensors(novelty.tensors())
+    again = TransformerNovelty.from_tensors(novelty.tensors(), 3, "adapter")
     torch.testing.assert_close(again.score(new), novelty.score(new), rtol=1e-4, atol=1e-4)
 
 

@@ -111,7 +111,7 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path):
 
 def test_a_field_that_is_renamed_later_keeps_finished_models(tmp_path, monkeypatch):
     trainer(tmp_path, method=replace(SGPA, samples=2), optim=replace(OPTIM, epochs=1)).fit()
-    note = read_json(tmp_path / "finished.json")
+    note = read_json(tmp_path / "finished.json", dict)
     note["settings"]["method"]["draws"] = note["settings"]["method"].pop("samples")  # its name before
     note["fingerprint"] = "of that version"
     write_json(tmp_path / "finished.json", note)

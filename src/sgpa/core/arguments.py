@@ -6,7 +6,7 @@
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cache, wraps
 from numbers import Integral, Real
@@ -92,8 +92,8 @@ def _title(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
 def convert(value: Any, wanted: Any) -> Any:
     """Numbers of NumPy as those of Python, lists as tuples where the type asks for one; else the value."""
     kinds = typing.get_args(wanted) if typing.get_origin(wanted) in UNIONS else (wanted,)
-    if isinstance(value, list) and any(typing.get_origin(kind) is tuple for kind in kinds):
-        return tuple(value)
+    if isinstance(value, list) and (tuples := [kind for kind in kinds if typing.get_origin(kind) is tuple]):
+        return tuple(convert(item, typing.get_args(tuples[0])[0]) for item in value)
     if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
         return value.item()
     return value
@@ -119,7 +119,8 @@ def fits(value: Any, wanted: Any) -> bool:  # noqa: PLR0911
         )
     if origin is not None and isinstance(origin, type) and issubclass(origin, Iterable):
         text = isinstance(value, str | bytes) and issubclass(origin, Sequence)
-        return isinstance(value, origin) and not text and all(fits(item, kinds[0]) for item in value)
+        items = value if isinstance(value, Collection) else ()  # what can be read once is left alone
+        return isinstance(value, origin) and not text and all(fits(item, kinds[0]) for item in items)
     if wanted is None:
         return value is None
     if wanted in (int, float):

@@ -203,7 +203,8 @@ def to_plain(config: Any, names: Mapping[type, str] | None = None) -> Any:
 def from_plain(data: Any, kinds: Mapping[str, type], source: str = "config") -> Any:
     """The config that `to_plain` wrote, checked again.
 
-    Old names are translated, and fields that are missing take their defaults.
+    Old names are translated, and fields that are missing take their defaults. A mapping without a `kind` is
+    of the class that the field around it is annotated with.
 
     Args:
         data: Plain data, as read from JSON.
@@ -213,25 +214,31 @@ def from_plain(data: Any, kinds: Mapping[str, type], source: str = "config") -> 
     return _from_plain(modernised(data), kinds, source)
 
 
-def _from_plain(data: Any, kinds: Mapping[str, type], source: str) -> Any:
+def _from_plain(data: Any, kinds: Mapping[str, type], source: str, wanted: Any = None) -> Any:
     if isinstance(data, list | tuple):
         return tuple(_from_plain(item, kinds, source) for item in data)
     if not isinstance(data, Mapping):
         return data
     name = data.get("kind")
     kind: Any = kinds.get(str(name))
+    if "kind" not in data and isinstance(wanted, type) and is_dataclass(wanted):
+        name, kind = wanted.__name__, wanted
     if kind is None:
         raise ConfigError(f"{source}: unknown config type {name!r}{nearest(str(name), kinds)}")
     known = {f.name: f.init for f in fields(kind)}
     if unknown := sorted(set(data) - set(known) - {"kind"}):
         raise ConfigError(f"{source}: {name} has unknown fields {', '.join(unknown)}")
-    given = {key: _from_plain(value, kinds, source) for key, value in data.items() if known.get(key)}
     hints = typing.get_type_hints(kind)
+    given = {
+        key: _from_plain(value, kinds, source, hints[key]) for key, value in data.items() if known.get(key)
+    }
     for key, value in given.items():
         if not fits(value, hints[key]):
             raise ConfigError(f"{source}: {name}: {key}={shown(value)} (allowed: {in_words(hints[key])})")
     try:
         return kind(**given)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
     except TypeError as error:
         raise ConfigError(f"{source}: {name}: {error}") from error
 

@@ -57,8 +57,14 @@ def json_text(data: Any) -> str:
     return json.dumps(_plain(data), indent=1, allow_nan=False)
 
 
-def read_json(path: Path, wanted: Any = Any) -> Any:
-    """Read JSON, with an error that names the file; `wanted` is the type that it must have."""
+def read_json(path: Path, wanted: Any) -> Any:
+    """Read JSON, with an error that names the file.
+
+    Args:
+        path: A regular file.
+        wanted: The type that the content must have, such as `list[str]` or a `TypedDict`.
+    """
+    _check_regular(path)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -92,6 +98,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
 
     Files of version 0.1 have no checksum.
     """
+    _check_regular(path)
     if not path.exists():
         raise CheckpointError(f"{path} does not exist")
     try:
@@ -99,11 +106,17 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
             metadata = file.metadata() or {}
             note = json.loads(metadata.get("note", "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read ({error}); it was damaged or cut short") from None
     if metadata.get("sha256", checksum := checksum_of(tensors)) != checksum:
         raise CheckpointError(f"{path} does not have the checksum it was written with; it was damaged")
     return tensors, note
+
+
+def _check_regular(path: Path) -> None:
+    """Refuse a folder, a device or a pipe, whose end never comes."""
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"{one_line(path)} is not a regular file")
 
 
 def checksum_of(tensors: Mapping[str, Tensor]) -> str:

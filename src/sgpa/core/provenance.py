@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
@@ -14,6 +14,15 @@ from sgpa import __version__
 from sgpa.core.files import read_json, write_json
 
 FILE = "made.json"  # the provenance of a folder's contents
+
+
+class Provenance(TypedDict):
+    """`made.json`."""
+
+    versions: dict[str, str]
+    hardware: str
+    commit: str
+    date: str
 
 
 def provenance() -> dict[str, Any]:
@@ -41,10 +50,10 @@ def of_all(folders: Sequence[Path]) -> dict[str, Any]:
     Empty where no folder has a record.
     """
     files = [folder / FILE for folder in dict.fromkeys(folders) if (folder / FILE).exists()]
-    records = [read_json(file) for file in files]
+    records = [read_json(file, Provenance) for file in files]
     if not records:
         return {}
-    facts = {name: _agreed([each[name] for each in records]) for name in records[0] if name != "date"}
+    facts = {name: _agreed([each[name] for each in records]) for name in ("versions", "hardware", "commit")}
     return facts | {"date": max(each["date"] for each in records)}
 
 

@@ -10,13 +10,26 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sgpa.core.errors import CheckpointError, InputError
 from sgpa.core.files import file_digest, read_json
+
+
+class ManifestFile(TypedDict):
+    """A file in `manifest.json`."""
+
+    sha256: str
+
+
+class Manifest(TypedDict):
+    """What is read of `manifest.json`."""
+
+    files: dict[str, ManifestFile]
+
 
 MANIFEST = "manifest.json"  # written last by `prepare`: origin, rows and checksums
 SUMS = "SHA256SUMS"  # lines of `<sha256>  <name>/<file>`, in the data dir
@@ -315,8 +328,9 @@ def _again(file: Path) -> str:
 def _checksums(folder: Path) -> dict[str, str]:
     """SHA-256 by file name, from the manifest of the folder and the `SHA256SUMS` of the data dir."""
     sums: dict[str, str] = {}
-    with suppress(CheckpointError, KeyError, TypeError):  # no manifest, or of another program
-        sums |= {name: entry["sha256"] for name, entry in read_json(folder / MANIFEST)["files"].items()}
+    with suppress(CheckpointError):  # no manifest, or of another program
+        files = read_json(folder / MANIFEST, Manifest)["files"]
+        sums |= {name: entry["sha256"] for name, entry in files.items()}
     listing = folder.parent / SUMS
     for line in listing.read_text(encoding="utf-8").splitlines() if listing.exists() else ():
         checksum, _, path = line.partition(" ")

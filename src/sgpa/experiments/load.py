@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from sgpa.core.arguments import checked
 from sgpa.core.devices import check_device
@@ -15,6 +15,14 @@ from sgpa.inference.saved import FILE, RECIPE, Cell, SavedPredictor, describes_i
 from sgpa.models import Transformer
 from sgpa.models.saving import WEIGHTS
 from sgpa.training.fit_folder import CHOSEN, MODEL
+
+
+class SavedChoice(TypedDict):
+    """`chosen.json`."""
+
+    chosen: str
+    classes: NotRequired[list[str]]
+
 
 log = logging.getLogger(__name__)
 
@@ -76,10 +84,10 @@ def _which(cell: Cell, others: int) -> str:
 
 def _fitted(folder: Path) -> Transformer:
     """The model of a folder that `fit` wrote, with the attributes that `fit` returns."""
-    facts = read_json(folder / CHOSEN)
+    facts = read_json(folder / CHOSEN, SavedChoice)
     if not (folder / MODEL / "config.json").exists():
         raise CheckpointError(
-            f"{folder}: {facts.get('chosen')} is no single model; call fit again with the same arguments"
+            f"{folder}: {facts['chosen']} is no single model; call fit again with the same arguments"
         )
     model = Transformer.from_pretrained(folder / MODEL)
     vars(model).update({"chosen": facts["chosen"], "classes": tuple(facts.get("classes", ()))})

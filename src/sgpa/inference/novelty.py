@@ -24,6 +24,7 @@ from sgpa.core.errors import InputError
 from sgpa.core.files import read_tensors
 from sgpa.core.inputs import Inputs
 from sgpa.core.precision import recording
+from sgpa.core.saved_tensors import Shape, check_tensors
 from sgpa.data import Dataset
 from sgpa.models import Transformer
 from sgpa.models.pooled_features import PooledFeatures, pooled_features
@@ -69,6 +70,15 @@ class ClassDistances:
             return self.to_class(x).log()
         everything = ((x.double() - self.centre) @ self.total).square().sum(-1)  # [N]
         return self.to_class(x) - everything
+
+
+def distance_shapes(number: int, width: int | str) -> dict[str, Shape]:
+    """Shapes of the tensors of a saved `ClassDistances`, which has a number; in the order of its fields."""
+    shapes: tuple[Shape, ...] = ((f"K{number}", width), (width,), (width, width), (width, width))
+    return {
+        f"{number}.{name}": shape
+        for name, shape in zip(ClassDistances.__dataclass_fields__, shapes, strict=True)
+    }
 
 
 @dataclass(frozen=True)
@@ -126,14 +136,17 @@ class Novelty:
         return {f"novelty.{name}": value for name, value in named.items()}
 
     @staticmethod
-    def from_tensors(named: Mapping[str, Tensor]) -> "Novelty":
-        """What `tensors` returned."""
-        of = {name.removeprefix("novelty."): value.double() for name, value in named.items()}
-        count = 1 + max(int(name.split(".")[0]) for name in of if name[0].isdigit())
-        parts = [
-            ClassDistances(*(of[f"{i}.{name}"] for name in ClassDistances.__dataclass_fields__))
-            for i in range(count)
-        ]
+    def from_tensors(
+        named: Mapping[str, Tensor], depth: int, width: int | str = "E", source: object = "novelty"
+    ) -> "Novelty":
+        """What `tensors` returned, of a model with so many layers of this width."""
+        views = depth + 1
+        shapes: dict[str, Shape] = {"offset": (views,), "scale": (views,), "held_out": ("H",)}
+        for i in range(depth):
+            shapes |= distance_shapes(i, width)
+        check_tensors(named, {f"novelty.{name}": shape for name, shape in shapes.items()}, source)
+        of = {name: named[f"novelty.{name}"].double() for name in shapes}
+        parts = [ClassDistances(*(of[name] for name in distance_shapes(i, width))) for i in range(depth)]
         return Novelty(parts[0], tuple(parts[1:]), of["offset"], of["scale"], of["held_out"])
 
 
@@ -153,7 +166,8 @@ class NoveltyOf:
         """Statistics that were saved (`Novelty.tensors`); None where there is no such file."""
         if file is None or not file.exists():
             return None
-        return NoveltyOf(model, Novelty.from_tensors(read_tensors(file)[0]))
+        depth, width = model.config.depth, model.config.width
+        return NoveltyOf(model, Novelty.from_tensors(read_tensors(file)[0], depth, width, file))
 
     @staticmethod
     def fit(model: Transformer, train: Dataset, held_out: Dataset) -> "NoveltyOf | None":

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from sgpa.core.files import read_json
-from sgpa.inference.saved import RECIPE, Cell, finished_cells
+from sgpa.inference.saved import RECIPE, Cell, SavedRecipe, finished_cells
 
 PREFERRED = ("sgpa", "sgpae")  # methods of a recipe's run that are opened first
 
@@ -25,4 +25,4 @@ def preferred_cell(run: Path) -> tuple[Cell, int]:
 
 def _chosen_by_training(recipe: Path) -> bool:
     """Whether the first method of a recipe.json was chosen on held-out rows, as for a user's own data."""
-    return "path" in read_json(recipe).get("values", {}).get("task", {})
+    return "path" in read_json(recipe, SavedRecipe).get("values", {}).get("task", {})

@@ -13,7 +13,7 @@ from typing import Any, NotRequired, TypedDict
 
 from sgpa.core.arguments import checked
 from sgpa.core.config import from_plain, to_plain
-from sgpa.core.errors import CheckpointError
+from sgpa.core.errors import CheckpointError, shown
 from sgpa.core.files import copy_all, read_json, read_tensors, write_json
 from sgpa.core.names import METHOD_NAMES
 from sgpa.inference import readers
@@ -42,6 +42,7 @@ class SavedValues(TypedDict):
     """What is read of the settings in `recipe.json`."""
 
     methods: NotRequired[list[str]]
+    task: NotRequired[dict[str, Any]]
 
 
 class SavedRecipe(TypedDict):
@@ -62,6 +63,7 @@ class SavedRun(TypedDict):
     attention: NotRequired[str]
     seed: NotRequired[int]
     trainings: NotRequired[list[str]]
+    data: NotRequired[dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,8 @@ class SavedPredictor:
         pairs += [(self.reader / name, folder / name) for name in _reader_files(self.reader)]
         pairs += [] if self.combined is None else [(self.combined, folder / COMBINED)]
         pairs += [] if self.novelty is None else [(self.novelty, folder / NOVELTY)]
+        for source, _ in pairs:
+            inside(self.reader, str(source.resolve()))
         copy_all(pairs, folder)
         kept = {name: self.metadata[name] for name in EXPORTED if name in self.metadata}
         write_json(folder / FILE, kept | describe(folder, self.method, members, self.rule, self.classes))
@@ -176,7 +180,9 @@ def read_saved(
     if not metadata["members"]:
         raise CheckpointError(f"{folder / FILE} names no model; it was damaged")
     members = [
-        Member(folder / m["model"], None if m["calibrated"] is None else folder / m["calibrated"])
+        Member(
+            inside(folder, m["model"]), None if m["calibrated"] is None else inside(folder, m["calibrated"])
+        )
         for m in metadata["members"]
     ]
     combined, novelty = folder / COMBINED, folder / NOVELTY
@@ -190,6 +196,22 @@ def read_saved(
         novelty=novelty if novelty.exists() else None,
         metadata=metadata,
     )
+
+
+def inside(folder: Path, name: str) -> Path:
+    """A path that a file in a folder names; it must not leave the run, or the exported model.
+
+    Symbolic links count with where they lead.
+    """
+    cell = folder.resolve()
+    root = cell.parents[1] if cell.parent.name == "cells" and (cell.parents[1] / RECIPE).exists() else cell
+    try:
+        leaves = not (cell / name).resolve().is_relative_to(root)
+    except (OSError, ValueError, RuntimeError):  # no path, or links in a circle
+        leaves = True
+    if leaves:
+        raise CheckpointError(f"{folder / FILE} names {shown(name)}, which is outside of {root}")
+    return folder / name
 
 
 def _reader_files(folder: Path) -> list[str]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sgpa.core.errors import Check, InputError
 from sgpa.core.inputs import Batch
+from sgpa.core.saved_tensors import Shape, check_tensors
 from sgpa.core.types import Loss, Predictor
 from sgpa.data import Dataset
 from sgpa.gp.likelihoods import CategoricalLikelihood
@@ -90,8 +91,9 @@ class Method(Protocol):
     def combine(self, predictors: Sequence[Predictor], calibration: Tensors = NOTHING) -> Predictor:
         """One predictor from those of all members."""
         del calibration
-        (only,) = predictors
-        return only
+        if len(predictors) != 1:
+            raise InputError(f"{self.id}: one model predicts, not {len(predictors)}")
+        return predictors[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +145,10 @@ def check_finite(values: Tensor, method: str, what: str, rows: str) -> None:
         )
 
 
-def check_calibrated(calibration: Tensors, names: tuple[str, ...], method: str) -> None:
-    """Raise unless the calibration holds all tensors that the predictor needs."""
-    if missing := [name for name in names if name not in calibration]:
+def check_calibrated(calibration: Tensors, shapes: Mapping[str, Shape], method: str) -> None:
+    """Raise unless the calibration holds all tensors that the predictor needs, with these shapes."""
+    if missing := [name for name in shapes if name not in calibration]:
         raise InputError(
             f"{method}: no {' and no '.join(missing)}; call calibrate first and pass its result to predictor"
         )
+    check_tensors(calibration, shapes, method)

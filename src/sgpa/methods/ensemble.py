@@ -93,7 +93,7 @@ class Ensemble(PostHoc):
             )
         if not self.fit_temperature:
             return EnsemblePredictor(tuple(predictors))
-        check_calibrated(calibration, ("temperature",), self.id)
+        check_calibrated(calibration, {"temperature": ()}, self.id)
         return EnsemblePredictor(tuple(predictors), float(calibration["temperature"]))
 
 
@@ -141,6 +141,7 @@ class EnsemblePredictor(Predictor):
     def __post_init__(self) -> None:
         if not self.members:
             raise InputError("an ensemble needs at least one member")
+        check_fields("ensemble", [("temperature", self.temperature, self.temperature > 0, "above 0")])
 
     def predict(self, inputs: Inputs) -> Prediction:
         """The mixture of the members' predictions for all rows of `inputs`."""

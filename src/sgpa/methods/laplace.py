@@ -103,7 +103,7 @@ class KfacLaplace(PostHoc):
     def predictor(self, model: Transformer, calibration: Tensors = NOTHING) -> Predictor:
         """The Gaussian over outputs, turned into probabilities."""
         head = linear_head(model, self.id)
-        check_calibrated(calibration, (*NAMES, "delta"), self.id)
+        check_calibrated(calibration, SHAPES, self.id)
         curvature = Curvature(*(calibration[name].to(model.device, torch.float64) for name in NAMES))
         given, needed = (len(curvature.g), len(curvature.a)), (head.out_features, head.in_features)
         if given != needed:
@@ -177,6 +177,7 @@ class Curvature:
 
 
 NAMES = tuple(Curvature.__dataclass_fields__)
+SHAPES = {"g": "K", "Q": "KK", "a": "E", "R": "EE", "rows": "", "delta": ""}
 
 
 @dataclass(frozen=True)

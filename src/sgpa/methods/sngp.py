@@ -123,8 +123,9 @@ class SngpPredictor(Predictor):
     covariance: Tensor | None = None  # Λ^-1     [F, F] or [K, F, F]
 
     def __post_init__(self) -> None:
-        features = gp_head(self.model).W.shape[0]
-        if self.covariance is not None and self.covariance.shape[-2:] != (features, features):
+        features, classes = gp_head(self.model).W.shape[0], self.model.config.outputs
+        allowed = ((features, features), (classes, features, features))
+        if self.covariance is not None and tuple(self.covariance.shape) not in allowed:
             shape = list(self.covariance.shape)
             raise InputError(f"sngp: the covariance is {shape}, the model has {features} random features")
 

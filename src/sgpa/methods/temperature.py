@@ -76,7 +76,7 @@ class TemperatureScaling(PostHoc):
     def predictor(self, model: Transformer, calibration: Tensors = NOTHING) -> Predictor:
         """The model with its outputs divided by T."""
         check_classifier(model, self.id)
-        check_calibrated(calibration, ("temperature",), self.id)
+        check_calibrated(calibration, {"temperature": ()}, self.id)
         return Tempered(model, float(calibration["temperature"]))
 
 
@@ -86,6 +86,9 @@ class Tempered(Predictor):
 
     model: Transformer
     temperature: float
+
+    def __post_init__(self) -> None:
+        check_fields("ts", [("temperature", self.temperature, self.temperature > 0, "above 0")])
 
     def predict(self, inputs: Inputs, *, batch_size: int | None = None, seed: int = 0) -> Prediction:
         """Probabilities of all rows; the same seed gives the same answer."""

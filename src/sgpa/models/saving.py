@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +36,7 @@ def save(config: ModelConfig, weights: Mapping[str, Tensor], directory: Path) ->
 
 def load(directory: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Config and weights of a saved model."""
-    config = from_json(read_json(directory / "config.json"))
+    config = from_json(read_json(directory / "config.json", dict[str, Any]))
     if not isinstance(config, ModelConfig):
         raise CheckpointError(f"{directory / 'config.json'} does not describe a model")
     weights = read_tensors(directory / WEIGHTS)[0]

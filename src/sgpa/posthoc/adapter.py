@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import torch
 from torch import Tensor
 
 from sgpa.core.errors import CheckpointError
 from sgpa.core.files import read_json, read_tensors, write_json, write_tensors
+from sgpa.core.saved_tensors import check_tensors
 from sgpa.posthoc.head_gps import HeadGps
 from sgpa.posthoc.novelty import TransformerNovelty
 from sgpa.posthoc.scales import Scales
@@ -16,6 +17,20 @@ from sgpa.posthoc.scales import Scales
 CONFIG, WEIGHTS = "adapter.json", "adapter.safetensors"
 FORMAT = 1
 NAMED = ("share", "head", "classes", "shift", "model", "model_type")
+
+
+class SavedAdapter(TypedDict):
+    """`adapter.json`."""
+
+    format: Literal[1]
+    layers: int
+    modules: list[str]
+    share: float
+    head: str
+    classes: bool
+    shift: bool
+    model: str
+    model_type: str
 
 
 @dataclass(frozen=True)
@@ -52,18 +67,20 @@ class Adapter:
     @staticmethod
     def load(folder: Path) -> "Adapter":
         """What `save` wrote."""
-        config = read_json(folder / CONFIG)
-        if not isinstance(config, dict) or config.get("format") != FORMAT:
-            raise CheckpointError(f"{folder / CONFIG}: not an adapter of format {FORMAT}")
-        tensors, _ = read_tensors(folder / WEIGHTS)
-        try:
-            gps = tuple(HeadGps.from_tensors(tensors, f"gp.{i}") for i in range(config["layers"]))
-            scales = Scales(tensors["scales.data"], tensors["scales.layers"])
-            novelty = TransformerNovelty.from_tensors(tensors)
-            named = {name: config[name] for name in NAMED}
-        except (KeyError, ValueError) as error:
-            raise CheckpointError(f"{folder}: {error} is missing; the adapter was damaged") from None
-        return Adapter(gps=gps, scales=scales, novelty=novelty, modules=tuple(config["modules"]), **named)
+        config, file = read_json(folder / CONFIG, SavedAdapter), folder / WEIGHTS
+        layers = config["layers"]
+        if not 1 <= layers == len(config["modules"]):
+            modules = len(config["modules"])
+            raise CheckpointError(f"{folder / CONFIG}: layers={layers} for {modules} modules; it was damaged")
+        tensors, _ = read_tensors(file)
+        check_tensors(tensors, {"scales.data": (), "scales.layers": (layers,)}, file)
+        return Adapter(
+            gps=tuple(HeadGps.from_tensors(tensors, f"gp.{i}", file) for i in range(layers)),
+            scales=Scales(tensors["scales.data"], tensors["scales.layers"]),
+            novelty=TransformerNovelty.from_tensors(tensors, layers, file),
+            modules=tuple(config["modules"]),
+            **{name: config[name] for name in NAMED},
+        )
 
     def on(self, device: torch.device) -> tuple[HeadGps, ...]:
         """The GPs on a device."""

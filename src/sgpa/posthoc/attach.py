@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import CheckpointError, ConfigError, InputError, check_fields, nearest
 from sgpa.posthoc.adapter import Adapter
 from sgpa.posthoc.attached import AttachedGp
@@ -13,6 +14,7 @@ from sgpa.posthoc.find import find_attention
 from sgpa.posthoc.fingerprint import weights_fingerprint
 
 
+@checked
 def attach(
     model: nn.Module,
     adapter: str | Path | None = None,
@@ -71,8 +73,6 @@ def attach(
 
 def check_model(model: nn.Module) -> None:
     """Raise an error of one line where hooks could not work."""
-    if not isinstance(model, nn.Module):
-        raise InputError(f"attach: model is a {type(model).__name__} (allowed: a torch.nn.Module)")
     if isinstance(model, nn.DataParallel) or hasattr(model, "_orig_mod"):
         inside = "model.module" if isinstance(model, nn.DataParallel) else "the model before torch.compile"
         raise InputError(f"attach: {type(model).__name__} runs copies without hooks; attach to {inside}")

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.noise import check_seed
 from sgpa.posthoc.adapter import Adapter
@@ -51,6 +52,7 @@ class AttachedGp:
         """Names of the attention modules that have a GP."""
         return tuple(site.name for site in self._sites)
 
+    @checked
     def fit(self, loader: Iterable[Any], *, max_batches: int | None = None) -> "AttachedGp":
         """Find inducing queries for every head in one pass over training data; no labels are needed.
 
@@ -75,6 +77,7 @@ class AttachedGp:
         self._weights, self._version = weights_fingerprint(model), weights_version(model)
         return self
 
+    @checked
     def calibrate(self, loader: Iterable[Any], *, max_batches: int | None = None) -> "AttachedGp":
         """Fit how far the GPs' variance shrinks the confidence, and what is novel, on held-out labelled rows.
 
@@ -96,6 +99,7 @@ class AttachedGp:
         self._head = self._fitted.head
         return self
 
+    @checked
     @torch.no_grad()
     def predict(self, batch: Any, *, samples: int = 0, seed: int = 0) -> Answer:
         """Answers with uncertainty for one batch.
@@ -115,9 +119,7 @@ class AttachedGp:
             >>> answer.probabilities, answer.novelty  # doctest: +SKIP
         """
         model, adapter = self._attached("predict"), self._ready("predict")
-        check_fields(
-            "predict", [("samples", samples, isinstance(samples, int) and samples >= 0, "0 or more")]
-        )
+        check_fields("predict", [("samples", samples, samples >= 0, "0 or more")])
         check_seed(seed)
         call = read_batch(batch, device_of(model))
         seen = self._observe(model, call)
@@ -131,6 +133,7 @@ class AttachedGp:
         draws = self._draw(model, call, samples, seed)  # [S, ..., C]
         return make_answer(adapter, rows, draws)
 
+    @checked
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write an adapter folder, which `attach(model, folder)` reads; the model is not part of it."""
         return self._ready("save_pretrained").save(Path(folder))

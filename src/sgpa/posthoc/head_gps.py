@@ -13,13 +13,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sgpa.core.errors import CheckpointError
 from sgpa.core.precision import full_precision
+from sgpa.core.saved_tensors import check_tensors
 from sgpa.gp.kernels import ArdRbfKernel
 from sgpa.gp.linalg import cholesky, triangular_inverse
 from sgpa.gp.posteriors import unexplained, whiten
 
 ROUNDS = 10  # of k-means
-SAVED = ("Z", "lengthscale", "spread", "gain")
+SAVED, SHAPES = ("Z", "lengthscale", "spread", "gain"), ("HMD", "H", "HV", "H")
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,12 @@ class HeadGps:
         return {f"{prefix}.{name}": getattr(self, name) for name in SAVED}
 
     @staticmethod
-    def from_tensors(named: Mapping[str, Tensor], prefix: str) -> "HeadGps":
+    def from_tensors(named: Mapping[str, Tensor], prefix: str, source: object) -> "HeadGps":
         """What `tensors` returned."""
+        shapes = {f"{prefix}.{name}": shape for name, shape in zip(SAVED, SHAPES, strict=True)}
+        check_tensors(named, shapes, source)
+        if not (named[f"{prefix}.lengthscale"] > 0).all():
+            raise CheckpointError(f"{source}: {prefix}.lengthscale is not positive; it was damaged")
         Z, lengthscale, spread, gain = (named[f"{prefix}.{name}"] for name in SAVED)
         return HeadGps.make(Z, lengthscale, spread, gain, prefix)
 

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from sgpa.core.errors import InputError
 from sgpa.core.precision import recording
-from sgpa.inference.novelty import MIN_ROWS, ClassDistances
+from sgpa.core.saved_tensors import Shape, check_tensors
+from sgpa.inference.novelty import MIN_ROWS, ClassDistances, distance_shapes
 
 FIELDS = tuple(ClassDistances.__dataclass_fields__)
 
@@ -118,14 +119,19 @@ class TransformerNovelty:
         return {f"novelty.{name}": value for name, value in named.items()}
 
     @staticmethod
-    def from_tensors(named: Mapping[str, Tensor]) -> "TransformerNovelty":
-        """What `tensors` returned."""
-        of = {name.removeprefix("novelty."): x for name, x in named.items() if name.startswith("novelty.")}
-        count = 1 + max(int(name.split(".")[0]) for name in of if name[0].isdigit())
-        parts = [ClassDistances(*(of[f"{i}.{name}"].double() for name in FIELDS)) for i in range(count)]
+    def from_tensors(named: Mapping[str, Tensor], depth: int, source: object) -> "TransformerNovelty":
+        """What `tensors` returned, of a model with so many attention layers."""
+        layers = max(1, depth - 1)
+        columns = 2 + layers + depth - 1
+        shapes: dict[str, Shape] = {"offset": (columns,), "scale": (columns,), "unit": (3,)}
+        shapes["held_out"] = ("H",)
+        for i in range(depth):
+            shapes |= distance_shapes(i, "E" if i == 0 else f"E{i}")
+        check_tensors(named, {f"novelty.{name}": shape for name, shape in shapes.items()}, source)
+        of = {name: named[f"novelty.{name}"] for name in shapes}
+        parts = [ClassDistances(*(of[name].double() for name in distance_shapes(i, 0))) for i in range(depth)]
         statistics = {name: of[name] for name in ("offset", "scale", "unit", "held_out")}
-        views, layers = Views(parts[0], tuple(parts[1:])), int(of["layers"])
-        return TransformerNovelty(views=views, layers=layers, **statistics)
+        return TransformerNovelty(views=Views(parts[0], tuple(parts[1:])), layers=layers, **statistics)
 
 
 def _later(shares: Tensor) -> Tensor:

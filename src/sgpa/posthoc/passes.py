@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Lock
 
 import torch
 from torch import Tensor, nn
@@ -145,13 +146,27 @@ def find_head(model: nn.Module, call: Call) -> nn.Module:
 
 @contextmanager
 def plain_attention() -> Iterator[None]:
-    """A block without torch's fused inference path for encoder layers and multi-head attention."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
+    """A block without torch's fused inference path for encoder layers and multi-head attention.
+
+    The path is a flag of the whole process: the first thread to enter turns it off, the last one restores it.
+    """
+    with _counting:
+        if not _fused:
+            _fused.append(torch.backends.mha.get_fastpath_enabled())
+            torch.backends.mha.set_fastpath_enabled(False)
+        else:
+            _fused.append(_fused[0])
     try:
         yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+        with _counting:
+            before = _fused.pop()
+            if not _fused:
+                torch.backends.mha.set_fastpath_enabled(before)
+
+
+_counting = Lock()
+_fused: list[bool] = []  # the flag as it was, once for each block that is open
 
 
 def _last_columns(padding: Tensor | None, tokens: int) -> Tensor | None:

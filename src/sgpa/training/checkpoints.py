@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +12,35 @@ from torch import Tensor, nn
 from sgpa.core.arguments import fits
 from sgpa.core.errors import CheckpointError
 from sgpa.core.files import load_exactly, read_tensors, write_tensors
+from sgpa.core.saved_tensors import check_tensors
 from sgpa.training.fingerprint import Fingerprint
 
 log = logging.getLogger(__name__)
 
 
-class SavedNote(TypedDict):
+class SavedDigests(TypedDict):
+    """Digests of the data of a training."""
+
+    train: str
+    validation: str
+
+
+class SavedSettings(TypedDict):
+    """The settings of a training; the rest is compared as it is."""
+
+    data: SavedDigests
+
+
+class SavedTraining(TypedDict):
+    """What `finished.json` says about a training; version 0.1 stored no settings."""
+
+    fingerprint: str
+    version: NotRequired[int]
+    settings: NotRequired[SavedSettings]
+    sha256: NotRequired[dict[str, str]]
+
+
+class SavedNote(SavedTraining):
     """The note of a checkpoint."""
 
     epoch: int
@@ -68,17 +91,21 @@ def load_run(
     """
     tensors, note = read_run(path)
     if not fits(note, SavedNote):
-        raise CheckpointError(f"{path} does not say which epoch it is of; it was damaged")
+        raise CheckpointError(f"{path} does not say which epoch of which training it is of; it was damaged")
     if not run.matches(note):
         raise CheckpointError(f"{path} is of a training {other(run, note)}")
     load_exactly(model, _under("model.", tensors), path)
     for name, parameter in model.named_parameters():
         if f"adam.step.{name}" in tensors:
+            shapes = {"step": (), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
+            check_tensors(tensors, {f"adam.{key}.{name}": shape for key, shape in shapes.items()}, path)
             optimiser.state[parameter] = {
-                key: tensors[f"adam.{key}.{name}"].to(parameter.device, copy=True)
-                for key in ("step", "exp_avg", "exp_avg_sq")
+                key: tensors[f"adam.{key}.{name}"].to(parameter.device, copy=True) for key in shapes
             }
-    return note | run.note, _under("random.", tensors)
+    random = _under("random.", tensors)
+    if any(state.dtype != torch.uint8 or state.ndim != 1 for state in random.values()):
+        raise CheckpointError(f"{path}: the states of its random numbers are none; it was damaged")
+    return note | run.note, random
 
 
 def other(run: Fingerprint, note: Mapping[str, Any]) -> str:

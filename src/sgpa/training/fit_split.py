@@ -1,6 +1,7 @@
 """The held-out rows of `fit`: every class has its share of them, except in folders from before that rule."""
 
 from pathlib import Path
+from typing import TypedDict
 
 from sgpa.core.files import read_json, write_json
 from sgpa.data import Dataset
@@ -8,6 +9,12 @@ from sgpa.data.split import split_rows
 from sgpa.training import process_group
 
 FILE = "split.json"  # in the folder of a run
+
+
+class SavedSplit(TypedDict):
+    """`split.json`."""
+
+    stratified: bool
 
 
 def held_out_split(
@@ -22,7 +29,7 @@ def held_out_split(
     if directory is not None:
         file = directory / FILE
         if file.exists():
-            stratified = bool(read_json(file)["stratified"])
+            stratified = bool(read_json(file, SavedSplit)["stratified"])
         elif any(directory.glob("*/log.jsonl")):
             stratified = False
         elif process_group.leader():

@@ -12,7 +12,7 @@ from sgpa.core.files import checksum_of, load_exactly, read_json, read_tensors, 
 from sgpa.methods import Method
 from sgpa.models import ModelConfig, Transformer, saving
 from sgpa.training import logs, process_group
-from sgpa.training.checkpoints import load_run, other, previous, save_run
+from sgpa.training.checkpoints import SavedTraining, load_run, other, previous, save_run
 from sgpa.training.fingerprint import Fingerprint
 from sgpa.training.selection import Choice
 from sgpa.training.steps.base import RunState
@@ -41,7 +41,7 @@ class RunFiles:
             return None
         folders = [self.directory / f"model{suffix}" for suffix in suffixes]
         saved = [(folder / "config.json").exists() for folder in folders]
-        note = read_json(self.directory / FINISHED, dict[str, Any])
+        note = read_json(self.directory / FINISHED, SavedTraining)
         if any(saved) and not self.fingerprint.matches(note):
             raise CheckpointError(
                 f"{self.directory} holds a finished model trained {other(self.fingerprint, note)}"
@@ -49,7 +49,7 @@ class RunFiles:
         if not all(saved):
             return None
         for folder in folders:
-            digest = (note.get(DIGESTS) or {}).get(folder.name)
+            digest = note.get(DIGESTS, {}).get(folder.name)
             if digest is not None and checksum_of(read_tensors(folder / saving.WEIGHTS)[0]) != digest:
                 raise CheckpointError(
                     f"{folder / saving.WEIGHTS} is not the file that this training wrote; restore it, or "

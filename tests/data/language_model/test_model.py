@@ -143,7 +143,7 @@ def test_saved_language_model_is_loaded(words, tmp_path):
     with pytest.raises(CheckpointError, match="do not fit the config"):
         ElmoModel.load(tmp_path / "lm")
     (tmp_path / "lm" / "words.json").write_text("[1]")
-    with pytest.raises(CheckpointError, match="not a list of words"):
+    with pytest.raises(CheckpointError, match=r"words.json: \[0\]=1 \(allowed: a word\)"):
         ElmoModel.load(tmp_path / "lm")
     (tmp_path / "lm" / "elmo.json").write_text("{}")
     with pytest.raises(CheckpointError, match="does not describe a language model"):

@@ -59,7 +59,7 @@ def expected(tmp_path_factory):
 
 
 def records(folder):
-    return read_json(folder / "results.json")["records"]
+    return read_json(folder / "results.json", dict)["records"]
 
 
 def finishes(folder, expected):

@@ -96,7 +96,9 @@ def test_two_equal_commands_at_the_same_time_both_succeed(tmp_path):
         command.join(PATIENCE)
     assert [command.exitcode for command in commands] == [0, 0]
     run_benchmark(tmp_path / "alone")
-    together, alone = (read_json(tmp_path / name / "results.json")["records"] for name in ("run", "alone"))
+    together, alone = (
+        read_json(tmp_path / name / "results.json", dict)["records"] for name in ("run", "alone")
+    )
     assert [record["metric"] for record in together] == [record["metric"] for record in alone]
     for one, other in zip(together, alone, strict=True):
         assert one["value"] == pytest.approx(other["value"], rel=1e-3)

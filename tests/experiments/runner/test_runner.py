@@ -342,7 +342,7 @@ def test_a_folder_of_other_settings_is_refused_and_unchanged(tmp_path):
 def test_missing_settings_of_an_old_folder_take_their_defaults(tmp_path):
     digits_run(tmp_path).claim()
     file = tmp_path / "recipe.json"
-    saved = read_json(file)
+    saved = read_json(file, dict)
     del saved["values"]["sgpa"]["dropout_at_prediction"], saved["values"]["sgpa"]["attention"]["joint"]
     del saved["values"]["optim"]["weight_decay"]
     write_json(file, saved)
@@ -365,7 +365,7 @@ def test_a_folder_keeps_its_settings_when_the_recipe_changes(tmp_path, monkeypat
     assert RunFolder.at(tmp_path).recipe == run_folder.recipe
     with pytest.raises(CheckpointError, match=r"kernel\.locality is .* there and \[\] now"):
         digits_run(tmp_path).claim()
-    saved = read_json(tmp_path / "recipe.json")
+    saved = read_json(tmp_path / "recipe.json", dict)
     saved["values"]["optim"]["kind"] = "Another"
     write_json(tmp_path / "recipe.json", saved)
     with pytest.raises(CheckpointError, match=r"recipe\.json: unknown config type 'Another'"):
@@ -388,9 +388,8 @@ def test_a_benchmark_that_is_killed_repeatedly_gives_the_same_bytes(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     for how in ("moments", "writes"):
         for cell in sorted((tmp_path / "whole" / "cells").iterdir()):
-            assert read_json(tmp_path / how / "cells" / cell.name / "results.json") == read_json(
-                cell / "results.json"
-            )
+            again = tmp_path / how / "cells" / cell.name
+            assert read_json(again / "results.json", dict) == read_json(cell / "results.json", dict)
         whole, killed = ((tmp_path / name / "results.json").read_bytes() for name in ("whole", how))
         assert whole == killed
 

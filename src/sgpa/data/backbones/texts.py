@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields, first_line
 from sgpa.core.inputs import Features
 from sgpa.data.backbones.cache import Rows, cached
@@ -20,6 +21,7 @@ BATCH = 16  # texts of similar length that are read together
 MAX_TOKENS, GROUP = 512, 4
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class TextBackbone:
     """A frozen network for texts, and how its hidden states become features.

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -102,6 +103,6 @@ def _manifest(images: Tensor) -> dict[str, object]:
 def _is_of(folder: Path, images: Tensor) -> bool:
     """Whether the folder was made of these images with today's seed and frost."""
     try:
-        return bool(read_json(folder / MANIFEST) == _manifest(images))
+        return bool(read_json(folder / MANIFEST, dict[str, Any]) == _manifest(images))
     except CheckpointError:  # missing or damaged
         return False

@@ -1,12 +1,20 @@
 """The names of node and edge types."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
-from sgpa.core.errors import InputError
+from sgpa.core.errors import CheckpointError, InputError
+from sgpa.core.files import read_json
 
 BONDS = ("SINGLE", "DOUBLE", "TRIPLE")
+
+
+class SavedVocabulary(TypedDict):
+    """`vocab.json`."""
+
+    atom_types: list[str]
+    bond_types: list[str]
 
 
 @dataclass(frozen=True)
@@ -24,8 +32,8 @@ class Vocabulary:
     def read(path: Path) -> "Vocabulary":
         """The vocabulary of a `vocab.json`."""
         try:
-            names = json.loads(path.read_text(encoding="utf-8"))
-            bonds = tuple(bond for bond in names["bond_types"] if bond != "NONE")
-            return Vocabulary(tuple(names["atom_types"]), bonds)
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise InputError(f"{path}: no vocabulary with atom_types and bond_types ({error!r})") from None
+            names = read_json(path, SavedVocabulary)
+        except CheckpointError as error:
+            raise InputError(f"{path}: no vocabulary with atom_types and bond_types ({error})") from None
+        bonds = tuple(bond for bond in names["bond_types"] if bond != "NONE")
+        return Vocabulary(tuple(names["atom_types"]), bonds)

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from sgpa.core.arguments import checked
+from sgpa.core.config import from_plain
 from sgpa.core.errors import CheckpointError, ConfigError, InputError, check_fields
-from sgpa.core.files import load_exactly, read_json, read_tensors, write_json, write_tensors
+from sgpa.core.files import check_fit, load_exactly, read_json, read_tensors, write_json, write_tensors
 from sgpa.data.language_model.lstm import ClippedLstm
 from sgpa.data.language_model.next_word import NextWord
 from sgpa.data.texts.cola import CHARACTERS, NO_CHARACTER, Sentence, characters
@@ -22,6 +25,10 @@ ROWS, COLUMNS = 512, 8  # multiples, on a GPU, of words and of their characters
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 
+LARGEST, DEEPEST = 100_000, 100  # widths, and layers
+
+
+@checked
 @dataclass(frozen=True, kw_only=True)
 class ElmoConfig:
     """Sizes of a language model.
@@ -44,21 +51,29 @@ class ElmoConfig:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "filters", tuple((int(w), int(n)) for w, n in self.filters)
-        )  # JSON has lists
-        fits = bool(self.filters) and all(0 < w <= self.max_characters and n > 0 for w, n in self.filters)
-        positive = ("character_width", "width", "depth")
+        fits = bool(self.filters) and all(
+            0 < w <= self.max_characters and 0 < n <= LARGEST for w, n in self.filters
+        )
+        most = {"character_width": LARGEST, "width": LARGEST, "depth": DEEPEST}
         clips = ("cell_clip", "output_clip")
         check_fields(
             "language model",
             [
                 ("filters", self.filters, fits, f"pairs (1..{self.max_characters}, 1 or more)"),
-                *((name, getattr(self, name), getattr(self, name) >= 1, "1 or more") for name in positive),
-                ("max_characters", self.max_characters, self.max_characters >= 3, "3 or more"),
+                *(
+                    (n, v, 1 <= v <= top, f"1 to {top}")
+                    for n, top in most.items()
+                    for v in [getattr(self, n)]
+                ),
+                (
+                    "max_characters",
+                    self.max_characters,
+                    3 <= self.max_characters <= LARGEST,
+                    f"3 to {LARGEST}",
+                ),
                 ("activation", self.activation, self.activation in ACTIVATIONS, ", ".join(ACTIVATIONS)),
-                ("highways", self.highways, self.highways >= 0, "0 or more"),
-                ("cell", self.cell, self.cell >= self.width, f"width={self.width} or more"),
+                ("highways", self.highways, 0 <= self.highways <= DEEPEST, f"0 to {DEEPEST}"),
+                ("cell", self.cell, self.width <= self.cell <= LARGEST, f"width={self.width} to {LARGEST}"),
                 *((n, v, v is None or v > 0, "above 0, or None") for n in clips for v in [getattr(self, n)]),
                 (
                     "output_clip",
@@ -253,18 +268,22 @@ class ElmoModel(nn.Module):
     def load(directory: str | Path) -> "ElmoModel":
         """The model that `save` wrote, in evaluation mode."""
         directory = Path(directory)
-        data = read_json(directory / "elmo.json")
-        known = {f.name for f in fields(ElmoConfig)}
-        if not isinstance(data, dict) or set(data) != known:
+        data = read_json(directory / "elmo.json", dict[str, Any])
+        if set(data) != {f.name for f in fields(ElmoConfig)}:
             raise CheckpointError(f"{directory / 'elmo.json'} does not describe a language model")
         listed = directory / "words.json"  # missing in models of older versions
-        words = read_json(listed) if listed.exists() else []
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise CheckpointError(f"{listed} is not a list of words")
+        words = read_json(listed, list[str]) if listed.exists() else []
         try:
-            config = ElmoConfig(**data)
-            model = ElmoModel(config, NextWord(config.width, words) if words else None)
-        except (ConfigError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{directory / 'elmo.json'}: {error}") from None
-        load_exactly(model, read_tensors(directory / "elmo.safetensors")[0], directory)
+            config = from_plain({**data, "kind": "elmo"}, {"elmo": ElmoConfig}, "elmo.json")
+        except ConfigError as error:
+            raise CheckpointError(f"{directory} does not describe a language model ({error})") from None
+        weights = read_tensors(directory / "elmo.safetensors")[0]
+        with torch.device("meta"):  # nothing is allocated before the sizes are known to fit
+            check_fit(_build(config, words).state_dict(), weights, directory)
+        model = _build(config, words)
+        load_exactly(model, weights, directory)
         return model.eval()
+
+
+def _build(config: ElmoConfig, words: Sequence[str]) -> ElmoModel:
+    return ElmoModel(config, NextWord(config.width, words) if words else None)

@@ -51,7 +51,7 @@ def load_published(options: str | Path, weights: str | Path) -> ElmoModel:
 
 def published_config(options: Path) -> ElmoConfig:
     """The config of an options.json."""
-    data = read_json(options)
+    data = read_json(options, dict[str, Any])
     try:
         lstm, cnn = data["lstm"], data["char_cnn"]
         return ElmoConfig(

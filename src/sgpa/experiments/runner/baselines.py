@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from sgpa.core.config import to_plain
 from sgpa.core.files import read_json, write_json
@@ -21,6 +21,15 @@ from sgpa.experiments.tasks import Task, evaluate_task
 
 FILE = "baselines.json"
 MEASURED = ("accuracy", "nll", "mae", "rmse")  # of a constant answer
+
+
+class SavedBaselines(TypedDict):
+    """`baselines.json`."""
+
+    about: NotRequired[dict[str, Any]]
+    records: NotRequired[list[dict[str, Any]]]
+    curves: NotRequired[list[dict[str, Any]]]
+    timings: NotRequired[list[dict[str, Any]]]
 
 
 class _Known:
@@ -52,7 +61,7 @@ def evaluate_baselines(run_folder: RunFolder, seeds: Sequence[int]) -> None:
         "split": getattr(recipe.task, "split", ""),
         "evaluation": to_plain(recipe.evaluation),
     }
-    if file.exists() and read_json(file).get("about") == about:
+    if file.exists() and read_json(file, SavedBaselines).get("about") == about:
         return
     found = _all_tests(recipe, task, seeds) if task.display is None else _rows(recipe, task, seeds[0])
     write_json(file, {"about": about, **found})
@@ -89,7 +98,8 @@ def _all_tests(recipe: Recipe, task: Task, seeds: Sequence[int]) -> dict[str, An
 
 def read_baselines(directory: Path | None) -> dict[str, Any]:
     """Records, curves and timings of the baselines of a run folder; empty lists where there are none."""
-    saved = read_json(directory / FILE) if directory is not None and (directory / FILE).exists() else {}
+    file = None if directory is None else directory / FILE
+    saved = {} if file is None or not file.exists() else read_json(file, SavedBaselines)
     return {name: saved.get(name, []) for name in ("records", "curves", "timings")}
 
 

@@ -14,7 +14,7 @@ from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.tasks import Task
 from sgpa.inference import readers
 from sgpa.inference.novelty import NoveltyOf
-from sgpa.inference.saved import COMBINED, FILE, NOVELTY, describe
+from sgpa.inference.saved import COMBINED, FILE, NOVELTY, describe, read_metadata
 from sgpa.inference.trust import TrustRule, choose
 from sgpa.methods import Calibration, Tensors
 from sgpa.models import Transformer, saving
@@ -58,7 +58,7 @@ def calibrate(
         models: What `train` returned; models that are not given are read from disk.
     """
     cell, method = run_folder.cell(plan, seed), plan.method
-    metadata = read_json(cell / FILE) if (cell / FILE).exists() else None
+    metadata = read_metadata(cell) if (cell / FILE).exists() else None
     task = run_folder.task(seed)
     if metadata is not None:
         _check_data(cell, metadata, task, run_folder.recipe.task.dataset)
@@ -107,7 +107,7 @@ def calibrate(
 
 def _left_out(plan: Plan, training: Path) -> LeftOut | None:
     """The errors of held-out rows that a training noted; None for classes, and where predictions differ."""
-    note = read_json(training / FINISHED) if (training / FINISHED).exists() else {}
+    note = read_json(training / FINISHED, dict[str, Any]) if (training / FINISHED).exists() else {}
     key = left_out_key(plan.suffix)
     own = bool(plan.suffix) or plan.method.predicts_directly
     return LeftOut.from_json(note[key]) if own and key in note else None

@@ -11,16 +11,40 @@ from sgpa.core.provenance import of_all, provenance
 from sgpa.experiments.recipes import Recipe
 from sgpa.experiments.runner.baselines import read_baselines
 from sgpa.experiments.runner.run_folder import FILE, RunFolder
+from sgpa.inference.saved import inside, read_metadata
 from sgpa.methods import CATALOGUE
+
+
+class CellRecord(TypedDict):
+    """What is read of a record."""
+
+    attention: str
+    method: str
+    seed: int
 
 
 class CellResults(TypedDict):
     """`results.json` of a cell."""
 
-    records: list[dict[str, Any]]
+    records: list[CellRecord]
     curves: list[dict[str, Any]]
     data: dict[str, Any]
     note: str | None
+
+
+class SavedSource(TypedDict):
+    """Where the results of a run folder come from."""
+
+    command: str
+
+
+class SavedResults(TypedDict):
+    """`results.json` of a run folder."""
+
+    title: str
+    summary: str
+    records: list[CellRecord]
+    run: SavedSource
 
 
 def collect(
@@ -44,7 +68,11 @@ def collect(
             "data": {name: digest for one in results for name, digest in one["data"].items()},
             **(of_all(folders) or provenance()),
             "timings": [
-                *(read_json(c / "timings.json") for c in finished if (c / "timings.json").exists()),
+                *(
+                    read_json(c / "timings.json", dict[str, Any])
+                    for c in finished
+                    if (c / "timings.json").exists()
+                ),
                 *beside["timings"],
             ],
         },
@@ -62,9 +90,9 @@ def write_results(directory: Path, results: dict[str, Any]) -> dict[str, Any]:
 
 def read_results(directory: Path) -> dict[str, Any]:
     """The results of a run folder, with the times."""
-    results = read_json(directory / "results.json")
+    results = read_json(directory / "results.json", SavedResults)
     if (directory / "timings.json").exists():
-        results["run"] |= read_json(directory / "timings.json")
+        results["run"] |= read_json(directory / "timings.json", dict[str, Any])
     return dict(results)
 
 
@@ -78,12 +106,14 @@ def saved_results(path: Path) -> dict[str, Any]:
     file = path if path.is_file() else folder / "results.json"
     if not file.exists():
         raise InputError(f"{folder} holds no results; evaluate a run first, or name another folder")
-    results = read_json(file)
-    if not isinstance(results, dict) or "records" not in results:
+    results = read_json(file, dict[str, Any])
+    if "records" not in results:
         raise InputError(f"{file} holds no records; it is not the results of a run")
     if "schema" not in results and (folder / "run.json").exists():
         return collect([folder], RunFolder.at(folder.resolve().parents[1]).recipe)
-    return read_results(folder) if file.name == "results.json" else results
+    if file.name == "results.json" and (folder / "timings.json").exists():
+        results["run"] = (results.get("run") or {}) | read_json(folder / "timings.json", dict[str, Any])
+    return dict(results)
 
 
 def folder_results(directory: Path) -> dict[str, Any]:
@@ -119,13 +149,13 @@ def _cells(results: dict[str, Any]) -> set[tuple[Any, ...]]:
 
 def _trainings(cell: Path) -> list[Path]:
     """The folders of a cell's trainings; version 0.1 did not note them."""
-    metadata = read_json(cell / "run.json") if (cell / "run.json").exists() else {}
-    return [cell / folder for folder in metadata.get("trainings", ())]
+    metadata = read_metadata(cell) if (cell / "run.json").exists() else {}
+    return [inside(cell, folder) for folder in metadata.get("trainings", ())]
 
 
 def _order(cell: Path) -> tuple[str, int, int]:
     """By attention, method and seed."""
-    metadata = read_json(cell / "run.json")
+    metadata = read_metadata(cell)
     methods = list(CATALOGUE)
     rank = methods.index(metadata["method"]) if metadata["method"] in methods else len(methods)
     return metadata["attention"], rank, metadata["seed"]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from sgpa.core.config import differences, from_plain, override, to_plain
 from sgpa.core.errors import CheckpointError, ConfigError
@@ -20,6 +20,14 @@ from sgpa.training.plan import Plan, Stage
 FILE = "recipe.json"
 COUNTS = ("seeds", "methods", "ensembles")  # decide how many cells there are; may change between calls
 FREE = (*COUNTS, "task.path")  # settings that do not change what a cell is
+
+
+class SavedRecipe(TypedDict):
+    """`recipe.json`."""
+
+    recipe: str
+    set: NotRequired[list[str] | None]
+    values: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -123,14 +131,17 @@ class RunFolder:
 
 def _read(file: Path) -> tuple[Recipe, tuple[str, ...]]:
     """The recipe of a recipe.json, and the overrides that made it."""
-    saved = read_json(file)
-    if not isinstance(saved, dict) or not {"recipe", "values"} <= set(saved):
-        raise CheckpointError(f"{file} holds no recipe; it was damaged or made by something else")
+    try:
+        saved = read_json(file, SavedRecipe)
+    except CheckpointError as error:
+        raise CheckpointError(f"{file} holds no recipe ({error})") from None
     try:
         recipe = from_plain(saved["values"], KINDS, file.name)
     except ConfigError as error:
         raise CheckpointError(f"{file.parent}: {error}") from None
-    settings = tuple(map(str, saved.get("set") or ())) if isinstance(saved.get("set"), list) else ()
+    if not isinstance(recipe, Recipe):
+        raise CheckpointError(f"{file} holds no recipe; it was damaged or made by something else")
+    settings = tuple(saved.get("set") or ())
     if "methods" not in saved["values"] and saved["recipe"] in RECIPES:  # version 0.1 left COUNTS out
         counts = [setting for setting in settings if setting.partition("=")[0].strip() in COUNTS]
         base = override(RECIPES[saved["recipe"]], counts)

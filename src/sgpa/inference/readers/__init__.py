@@ -4,12 +4,13 @@ A reader is saved beside the model as a small `reader.json`, with a `tokenizer.j
 tokenizer. It needs nothing of the training data.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sgpa.core.errors import CheckpointError
+from sgpa.core.config import from_plain
+from sgpa.core.errors import CheckpointError, ConfigError
 from sgpa.core.files import read_json
+from sgpa.data.texts.tokenizer import load_tokenizer
 from sgpa.inference.readers.backbones import ImageFeatureReader, TextFeatureReader
 from sgpa.inference.readers.base import FILE, TOKENIZER, Reader, Rows
 from sgpa.inference.readers.images import ImageReader
@@ -34,8 +35,8 @@ __all__ = [
     "read_leniently",
 ]
 
-KINDS: dict[str, Callable[[dict[str, Any], Path], Reader]] = {
-    kind.kind: kind.load
+KINDS: dict[str, type] = {
+    kind.kind: kind
     for kind in (ImageReader, TextReader, WordReader, MoleculeReader, ImageFeatureReader, TextFeatureReader)
 }
 
@@ -55,8 +56,13 @@ def load(folder: Path) -> Reader:
     Example:
         >>> rows = load(Path("runs/photos")).read([Path("new.jpg")])  # doctest: +SKIP
     """
-    saved = read_json(folder / FILE)
+    saved = read_json(folder / FILE, dict[str, Any])
+    if saved.get("kind") == TextReader.kind:
+        saved["tokenizer"] = load_tokenizer(folder / TOKENIZER)
     try:
-        return KINDS[saved.pop("kind")](saved, folder)
-    except (KeyError, TypeError, AttributeError):
-        raise CheckpointError(f"{folder / FILE} does not describe a reader; finish the run again") from None
+        reader: Reader = from_plain(saved, KINDS, FILE)
+    except ConfigError as error:
+        raise CheckpointError(
+            f"{folder} does not describe a reader ({error}); finish the run again"
+        ) from None
+    return reader

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError
 from sgpa.data.backbones.images import ImageBackbone
 from sgpa.data.backbones.texts import TextBackbone
@@ -23,6 +24,7 @@ def check_digest(backbone: TextBackbone | ImageBackbone, expected: str) -> None:
         )
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class TextFeatureReader:
     """Texts as features of a frozen network; `digest` identifies its weights."""
@@ -43,13 +45,8 @@ class TextFeatureReader:
         """Write `reader.json`; the network stays where it is."""
         save_settings(self.kind, asdict(self), folder)
 
-    @staticmethod
-    def load(saved: dict[str, Any], folder: Path) -> "TextFeatureReader":
-        """The reader of saved settings."""
-        del folder
-        return TextFeatureReader(**saved | {"backbone": TextBackbone(**saved["backbone"])})
 
-
+@checked
 @dataclass(frozen=True, kw_only=True)
 class ImageFeatureReader:
     """Images as features of a frozen network; `digest` identifies its weights."""
@@ -68,9 +65,3 @@ class ImageFeatureReader:
     def save(self, folder: Path) -> None:
         """Write `reader.json`; the network stays where it is."""
         save_settings(self.kind, asdict(self), folder)
-
-    @staticmethod
-    def load(saved: dict[str, Any], folder: Path) -> "ImageFeatureReader":
-        """The reader of saved settings."""
-        del folder
-        return ImageFeatureReader(**saved | {"backbone": ImageBackbone(**saved["backbone"])})

@@ -43,7 +43,7 @@ class Reader(Protocol):
         """
 
     def save(self, folder: Path) -> None:
-        """Write the files that `load` needs."""
+        """Write its fields to `reader.json`, and what is no JSON to files of their own."""
 
 
 def save_settings(kind: str, settings: dict[str, Any], folder: Path) -> None:

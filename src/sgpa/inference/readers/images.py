@@ -3,22 +3,25 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from sgpa.core.errors import InputError
+from sgpa.core.arguments import checked
+from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Inputs
 from sgpa.data.images.digits import normalise
 from sgpa.data.images.folder import files_below, read_images, square_pixels
 from sgpa.inference.readers.base import Rows, existing, save_settings
 
+LARGEST = 4096  # pixels of a side
 GREY = (0.299, 0.587, 0.114)  # luminance of red, green and blue
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class ImageReader:
     """Images cut to centred squares of `size` pixels; `grey` ones are floats in [-1, 1].
@@ -32,6 +35,9 @@ class ImageReader:
     grey: bool = False
 
     kind: ClassVar[str] = "images"
+
+    def __post_init__(self) -> None:
+        check_fields("images", [("size", self.size, 1 <= self.size <= LARGEST, f"1 to {LARGEST}")])
 
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """Image files, and all images below folders."""
@@ -54,12 +60,6 @@ class ImageReader:
     def save(self, folder: Path) -> None:
         """Write `reader.json`."""
         save_settings(self.kind, asdict(self), folder)
-
-    @staticmethod
-    def load(saved: dict[str, Any], folder: Path) -> "ImageReader":
-        """The reader of saved settings."""
-        del folder
-        return ImageReader(**saved)
 
 
 def image_files(files: Sequence[Path], texts: Sequence[str], column: str | None) -> list[Path]:

@@ -3,16 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from sgpa.core.arguments import checked
+from sgpa.core.errors import check_fields
 from sgpa.data.graphs.batch import identified
+from sgpa.data.graphs.identifiers import IDENTIFIERS
 from sgpa.data.graphs.molecules import SMILES_NAMES, read_each
 from sgpa.data.graphs.smiles import from_smiles
 from sgpa.data.graphs.vocabulary import BONDS, Vocabulary
 from sgpa.inference.readers.base import Rows, save_settings
 from sgpa.inference.readers.texts import column_names, read_rows
 
+WIDEST = 4096  # columns of the identifiers
 
+
+@checked
 @dataclass(frozen=True, kw_only=True)
 class MoleculeReader:
     """SMILES as graphs with the atom and bond types of training; `column` is theirs in tables."""
@@ -27,6 +33,16 @@ class MoleculeReader:
     row: ClassVar[str] = "smiles"
     columns: ClassVar[tuple[str, ...]] = SMILES_NAMES
 
+    def __post_init__(self) -> None:
+        kinds = ", ".join(IDENTIFIERS)
+        check_fields(
+            "molecules",
+            [
+                ("identifiers", self.identifiers, self.identifiers in IDENTIFIERS, kinds),
+                ("width", self.width, 1 <= self.width <= WIDEST, f"1 to {WIDEST}"),
+            ],
+        )
+
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """One SMILES a line of .txt files, the SMILES column of tables, and SMILES given directly."""
         about = read_rows(files, texts, column, column_names(self.column, SMILES_NAMES), "smiles")
@@ -38,9 +54,3 @@ class MoleculeReader:
     def save(self, folder: Path) -> None:
         """Write `reader.json`."""
         save_settings(self.kind, asdict(self), folder)
-
-    @staticmethod
-    def load(saved: dict[str, Any], folder: Path) -> "MoleculeReader":
-        """The reader of saved settings."""
-        del folder
-        return MoleculeReader(**saved | {name: tuple(saved[name]) for name in ("atoms", "bonds")})

@@ -7,15 +7,17 @@ from typing import Any, ClassVar
 
 from tokenizers import Tokenizer
 
-from sgpa.core.errors import InputError
+from sgpa.core.arguments import checked
+from sgpa.core.errors import InputError, check_fields
 from sgpa.core.files import write_text
 from sgpa.data.texts.tables import TEXT_COLUMNS, read_unlabelled
-from sgpa.data.texts.tokenizer import MAX_TOKENS, encode, load_tokenizer
+from sgpa.data.texts.tokenizer import MAX_TOKENS, encode
 from sgpa.inference.readers.base import TOKENIZER, Rows, existing, save_settings
 
 TABLES = (".csv", ".tsv", ".tab", ".parquet")
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class TextReader:
     """Texts as the ids of a tokenizer, at most `max_tokens` of them; `column` is theirs in tables."""
@@ -28,6 +30,9 @@ class TextReader:
     row: ClassVar[str] = "text"
     columns: ClassVar[tuple[str, ...]] = TEXT_COLUMNS
 
+    def __post_init__(self) -> None:
+        check_fields("texts", [("max_tokens", self.max_tokens, self.max_tokens >= 3, "3 or more")])
+
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """One text a line of .txt files, the text column of tables, and texts given directly."""
         about = read_rows(files, texts, column, column_names(self.column, TEXT_COLUMNS), "text")
@@ -38,11 +43,6 @@ class TextReader:
         """Write `reader.json` and `tokenizer.json`."""
         write_text(folder / TOKENIZER, self.tokenizer.to_str())
         save_settings(self.kind, {"max_tokens": self.max_tokens, "column": self.column}, folder)
-
-    @staticmethod
-    def load(saved: dict[str, Any], folder: Path) -> "TextReader":
-        """The reader of saved settings and the tokenizer's file."""
-        return TextReader(tokenizer=load_tokenizer(folder / TOKENIZER), **saved)
 
 
 def column_names(column: str | None, common: Sequence[str]) -> tuple[str, ...]:

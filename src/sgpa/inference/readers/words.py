@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from sgpa.core.arguments import checked
+from sgpa.core.errors import check_fields
 from sgpa.core.inputs import Words
 from sgpa.data.language_model.model import ElmoModel
 from sgpa.data.texts.cola import SPLIT, WordVocabulary
@@ -13,6 +15,7 @@ from sgpa.inference.readers.base import Rows, save_settings
 from sgpa.inference.readers.texts import read_rows
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class WordReader:
     """Sentences as word ids, with the features of a language model if there is one.
@@ -30,6 +33,15 @@ class WordReader:
     row: ClassVar[str] = "text"
     columns: ClassVar[tuple[str, ...]] = TEXT_COLUMNS
 
+    def __post_init__(self) -> None:
+        check_fields(
+            "words",
+            [
+                ("max_words", self.max_words, self.max_words >= 1, "1 or more"),
+                ("tokens", self.tokens, self.tokens in SPLIT, ", ".join(SPLIT)),
+            ],
+        )
+
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """One sentence a line of .txt files, the text column of tables, and sentences given directly."""
         about = read_rows(files, texts, column, TEXT_COLUMNS, "text")
@@ -43,9 +55,3 @@ class WordReader:
     def save(self, folder: Path) -> None:
         """Write `reader.json`."""
         save_settings(self.kind, asdict(self), folder)
-
-    @staticmethod
-    def load(saved: dict[str, Any], folder: Path) -> "WordReader":
-        """The reader of saved settings."""
-        del folder
-        return WordReader(**saved | {"words": tuple(saved["words"])})
