@@ -2,7 +2,7 @@
 
 Usage: python -m tools.reliability            (write the table from docs/reliability.csv)
        python -m tools.reliability kill soak  (run these checks first; `all` runs every one, for hours)
-       python -m tools.reliability kill --outcome "..."   (keep the last line of a run of the same command)
+       python -m tools.reliability kill --outcome "..." --commit abc   (keep the last line of a run)
 """
 
 import argparse
@@ -47,10 +47,14 @@ def run(check: str) -> str:
     )
 
 
-def keep(check: str, command: str, outcome: str) -> None:
+def commit_of(name: str = "HEAD") -> str:
+    """The short hash of a commit of this repository."""
+    asked = ["git", "rev-parse", "--verify", "--short=10", f"{name}^{{commit}}"]
+    return subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def keep(check: str, command: str, outcome: str, commit: str) -> None:
     """Write an outcome to the table of measurements."""
-    asked = ["git", "rev-parse", "--short=10", "HEAD"]
-    commit = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     rows = measured()
     date = datetime.now().astimezone().date().isoformat()
     rows[check] = dict(zip(COLUMNS, (check, command, outcome, commit, date), strict=True))
@@ -81,9 +85,11 @@ def main() -> None:
     parser.add_argument("checks", nargs="*", help=f"of {', '.join(CHECKS)}, or all")
     parser.add_argument("--command", help="the command that gave --outcome, if it had other numbers")
     parser.add_argument("--outcome", help="instead of running the check")
+    parser.add_argument("--commit", default="HEAD", help="where the check was run")
     given = parser.parse_args()
     for check in CHECKS if given.checks == ["all"] else given.checks:
-        keep(check, given.command or CHECKS[check], given.outcome or run(check))
+        commit = commit_of(given.commit)  # before the check: the repository may change while it runs
+        keep(check, given.command or CHECKS[check], given.outcome or run(check), commit)
     PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 

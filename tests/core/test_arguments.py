@@ -1,6 +1,7 @@
 """Types of arguments are checked against their annotations, at every public door."""
 
 import inspect
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -51,6 +52,9 @@ class Settings:
         ({"a": 1}, dict[str, int], True),
         ({"a": "1"}, dict[str, int], False),
         ([1], list[int], True),
+        (iter("ab"), Iterable[int], True),
+        (torch.tensor(1), Iterable[Any], False),
+        ([(1, 2)], list[tuple[int, int]], True),
         ("12", list[str], False),
     ],
 )
@@ -63,6 +67,13 @@ def test_numbers_of_numpy_and_lists_are_converted():
     assert (settings.epochs, settings.rate, settings.names) == (3, 0.25, ("a", "b"))
     assert type(settings.epochs) is int
     assert convert([1], list[int]) == [1]
+    assert convert([[1, 2]], tuple[tuple[int, int], ...]) == ((1, 2),)
+
+
+def test_what_can_be_read_once_is_not_read_by_the_check():
+    once = iter([1, 2])
+    assert fits(once, Iterable[int])
+    assert list(once) == [1, 2]
 
 
 def test_all_wrong_arguments_are_named_in_one_line():
@@ -147,6 +158,9 @@ MODEL = sgpa.ModelConfig(
         (lambda: sgpa.sample(3), "module=3"),
         (lambda: sgpa.Ensemble(base=3), "base=3"),
         (lambda: sgpa.TemperatureScaling(base=sgpa.PatchConfig), "base="),
+        (lambda: sgpa.attach("model"), "model='model'"),
+        (lambda: sgpa.attach(torch.nn.Linear(2, 2), layers=1), "layers=1"),
+        (lambda: sgpa.attach(torch.nn.Linear(2, 2), lengthscale="1"), "lengthscale='1'"),
     ],
 )
 def test_wrong_types_at_the_public_doors(call, argument):

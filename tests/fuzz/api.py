@@ -6,6 +6,7 @@ import typing
 from dataclasses import fields
 
 import torch
+from tests.fuzz.doors import Doors
 from tests.fuzz.guard import Accepted
 from tests.fuzz.values import any_value, tensors
 from torch import Tensor
@@ -21,6 +22,7 @@ CONFIGS = {
     sgpa.PatchConfig: {"image_size": 4, "channels": 1, "patch_size": 2},
     sgpa.TokenConfig: {"vocabulary": 5, "max_tokens": 4, "embedding_width": 4},
     sgpa.GraphConfig: {"node_types": 3, "edge_types": 2, "identifier_width": 2, "max_tokens": 8},
+    sgpa.FeatureConfig: {"width": 4, "max_tokens": 4},
     sgpa.KernelConfig: {"locality": (1.0,)},
     sgpa.KernelAttentionConfig: {},
     sgpa.DotProductConfig: {},
@@ -94,6 +96,7 @@ class Cases:
                 (self.functions, 8),
             ),
             *((self.load, 3), (self.fit, 1), (self.graphs, 4)),
+            *Doors(folder, self.call).kinds,
         ]
 
     def make(self, rng):

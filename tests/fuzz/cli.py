@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 from tests.fuzz.files import FIXTURES
 from tests.fuzz.guard import Accepted
+from tests.support.backbones import tiny_bert
 from tests.support.fake_results import synthetic
 from tests.support.terminal import sgpa
 
@@ -76,7 +77,8 @@ OPTIONS = {
     "--attention": (*TEXTS, "sdp"), "--attentions": TEXTS, "--device": (*TEXTS, "cpu", "cuda:99", "meta"),
     "--column": TEXTS, "--text": TEXTS, "--names": TEXTS, "--json": (None,), "--retry": (None,),
     "--unknown": TEXTS, "--text-column": TEXTS, "--label-column": TEXTS, "--model": (*TEXTS, "digits"),
-    "--version": (None,),
+    "--version": (None,), "--backbone": (*TEXTS, "{folder}/bert", "{folder}/photos"), "--label": TEXTS,
+    "--vocabulary": NUMBERS, "--max-error": NUMBERS, "--compare": (None,), "--smiles": TEXTS,
 }  # fmt: skip
 COMMANDS = (
     *(("train", "digits"), ("train", "images"), ("train", "text"), ("train", "molecules"), ("train",)),
@@ -116,6 +118,8 @@ class Cases:
         (folder / "texts.csv").write_text("text,label\n" + "a good film,yes\nan odd film,no\n" * 8)
         (folder / "molecules.csv").write_text("smiles,value\n" + "CCO,1.5\nCCN,0.5\nc1ccccc1,2\n" * 6)
         (folder / "empty").mkdir()
+        (folder / "bert").mkdir()
+        tiny_bert(folder / "bert")
         (folder / "binary").write_bytes(bytes(range(256)))
         shutil.copytree(FIXTURES / "recipe-run", folder / "run")
         (folder / "results.json").write_text(json.dumps(synthetic(("mle",), (0,))))
@@ -145,7 +149,7 @@ class Cases:
         for _ in range(rng.choice((0, 1, 1, 2, 3))):
             option = rng.choice(list(OPTIONS))
             value = rng.choice(OPTIONS[option])
-            words += [option] if value is None else [option, value]
+            words += [option] if value is None else [option, value.replace("{folder}", str(self.folder))]
         if rng.random() < 0.5 or words[0] in ("train", "benchmark", "demo"):
             words += ["--out", rng.choice([str(self.folder / "out"), *self.places])]
         if rng.random() < 0.1:

@@ -11,11 +11,15 @@ import torch
 from PIL import Image
 from tests.fuzz.guard import Accepted
 from tests.fuzz.values import PLAIN
+from tests.support.backbones import tiny_bert
 from tests.support.fake_results import synthetic
+from tests.support.tiny_transformers import TorchEncoder, attached, batch, make
 from tests.support.training_runs import Stop, stop_at, trainer
 
 import sgpa
 from sgpa.core.files import read_tensors
+from sgpa.data.backbones import texts
+from sgpa.data.backbones.texts import TextBackbone
 from sgpa.data.images.folder import read_images
 from sgpa.data.texts.tables import read_texts
 from sgpa.experiments.runner import saved_results
@@ -129,6 +133,13 @@ class Cases:
         read_saved_or_old(sgpa_cell).export(folder / "exported")
         self.kinds = [(self.model, 30), (self.predictor, 20), (self.run, 12), (self.results, 18)]
         self.kinds += [(self.checkpoint, 8), (self.table, 6), (self.image, 6)]
+        self.encoder = make(TorchEncoder)
+        attached(self.encoder).save_pretrained(folder / "adapter")
+        (folder / "bert").mkdir()
+        tiny_bert(folder / "bert")
+        self.labels = torch.arange(30) % 3
+        self.fit(folder / "fitted")
+        self.kinds += [(self.adapter, 8), (self.fitted, 5), (self.backbone, 3)]
 
     def make(self, rng):
         """The name of a case and its call."""
@@ -176,6 +187,7 @@ class Cases:
             for cell in finished_cells(self.work)[:2]:
                 read_saved_or_old(cell.folder).open()
             saved_results(self.work)
+            sgpa.load(self.work)
 
         return f"run/{name}", read
 
@@ -200,6 +212,41 @@ class Cases:
                 page.write_report(results, self.folder / "report", pdf=False)
 
         return f"results.json ({'page' if draw else 'tables'})", read
+
+    def fit(self, folder):
+        """Train for a moment, or read what was trained."""
+        x = torch.randn(30, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+        options = {"method": "mle", "steps": 2, "batch_size": 30, "on_progress": lambda _: None}
+        return sgpa.fit(x, self.labels, directory=folder, **options)
+
+    def fitted(self, rng):
+        name = self.changed(rng, self.folder / "fitted")
+        again = rng.random() < 0.5
+        call = (lambda: self.fit(self.work)) if again else (lambda: sgpa.load(self.work))
+        return f"fitted/{name}", lambda: check_prediction(call().predict(self.x))
+
+    def adapter(self, rng):
+        name = self.changed(rng, self.folder / "adapter")
+        rows = batch(self.encoder, 3, 0)
+
+        def attach():
+            answer = sgpa.attach(self.encoder, self.work).predict(rows)
+            check_prediction(answer)
+            if not answer.novelty.isfinite().all():
+                raise Accepted("the novelty is not finite")
+
+        return f"adapter/{name}", attach
+
+    def backbone(self, rng):
+        name = self.changed(rng, self.folder / "bert")
+        network = TextBackbone(name=str(self.work))
+
+        def read():
+            texts._network.cache_clear()
+            if not network.features(["a good film"]).values.isfinite().all():
+                raise Accepted("features are not finite")
+
+        return f"bert/{name}", read
 
     def checkpoint(self, rng):
         name = self.changed(rng, self.folder / "resumable")

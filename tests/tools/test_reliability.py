@@ -23,9 +23,9 @@ def test_every_check_is_a_command_of_this_repository():
 
 def test_an_outcome_is_kept_once(tmp_path, monkeypatch):
     monkeypatch.setattr(reliability, "MEASURED", tmp_path / "measured.csv")
-    reliability.keep("soak", "python -m tests.soak", "first")
-    reliability.keep("api", "python -m tests.fuzz api", "fine")
-    reliability.keep("soak", "python -m tests.soak", "second")
+    reliability.keep("soak", "python -m tests.soak", "first", "a")
+    reliability.keep("api", "python -m tests.fuzz api", "fine", "a")
+    reliability.keep("soak", "python -m tests.soak", "second", "b")
     with (tmp_path / "measured.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [(row["check"], row["outcome"]) for row in rows] == [("api", "fine"), ("soak", "second")]

@@ -11,6 +11,7 @@ from sgpa.attention.masks import as_bool
 from sgpa.attention.multihead import LEAST_SCALE, SCALES, MultiheadSgpa
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
+from sgpa.core.foreign import errors_of
 
 
 def sgpa_layers(module: nn.Module) -> list[MultiheadSgpa]:
@@ -179,7 +180,8 @@ def prepare(module: nn.Module, batch: Tensor | Sequence[Any], *, initial_varianc
             undo.callback(hook.remove)
         undo.enter_context(posterior_mean(module.eval()))
         try:
-            module(batch) if isinstance(batch, Tensor) else module(*batch)
+            with errors_of(f"prepare: {type(module).__name__} does not take this batch"):
+                module(batch) if isinstance(batch, Tensor) else module(*batch)
         finally:
             for each, mode in modes:
                 each.training = mode

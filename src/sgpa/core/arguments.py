@@ -119,8 +119,10 @@ def fits(value: Any, wanted: Any) -> bool:  # noqa: PLR0911
         )
     if origin is not None and isinstance(origin, type) and issubclass(origin, Iterable):
         text = isinstance(value, str | bytes) and issubclass(origin, Sequence)
+        if not isinstance(value, origin) or text or getattr(value, "ndim", 1) == 0:
+            return False
         items = value if isinstance(value, Collection) else ()  # what can be read once is left alone
-        return isinstance(value, origin) and not text and all(fits(item, kinds[0]) for item in items)
+        return all(fits(item, kinds[0]) for item in items)
     if wanted is None:
         return value is None
     if wanted in (int, float):

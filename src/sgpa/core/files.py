@@ -142,7 +142,10 @@ def check_file_name(path: Path) -> None:
     try:
         str(path).encode("utf-8")
     except UnicodeEncodeError:
-        printable = os.fsencode(path).decode("utf-8", "backslashreplace")
+        try:
+            printable = os.fsencode(path).decode("utf-8", "backslashreplace")
+        except UnicodeEncodeError:  # a text that no file system gave
+            printable = str(path).encode("utf-8", "backslashreplace").decode()
         raise InputError(f"{printable}: the name is not valid UTF-8; rename the file or folder") from None
 
 

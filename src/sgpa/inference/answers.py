@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError
 from sgpa.core.files import write_text
 from sgpa.core.html import html_table
@@ -51,6 +52,7 @@ class Trained:
         """The same with another number of samples; with 0 nothing is sampled. The rule stays."""
         return replace(self, predictor=self.predictor.with_samples(samples))
 
+    @checked
     def predict_files(
         self,
         files: Sequence[str | Path] = (),
@@ -63,6 +65,7 @@ class Trained:
         paths = [Path(file) for file in files]
         return AnswerList(self.answers(read(self.reader, paths, texts, column, strict=strict)))
 
+    @checked
     def predict(self, inputs: Any, *, column: str | None = None, strict: bool = False) -> AnswerList:
         """Answers for new inputs.
 

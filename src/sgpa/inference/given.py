@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from sgpa.core.errors import InputError
+from sgpa.core.foreign import errors_of
 from sgpa.inference.readers import ImageFeatureReader, ImageReader, Reader, Rows, read
 
 
@@ -27,7 +28,10 @@ def read_given(reader: Reader, inputs: Any, column: str | None = None, *, strict
         The inputs, and a description of each.
     """
     if isinstance(inputs, Tensor | np.ndarray) or _is_batch(inputs):
-        x = torch.as_tensor(inputs) if isinstance(inputs, np.ndarray) else inputs
+        with errors_of("the inputs are no array of numbers"):
+            x = torch.as_tensor(inputs) if isinstance(inputs, np.ndarray) else inputs
+        if isinstance(x, Tensor) and x.ndim == 0:
+            raise InputError("inputs of shape [] (allowed: one row or more)")
         return Rows(x, [{"row": i} for i in range(1, len(x) + 1)])
     items = [inputs] if isinstance(inputs, str | Path | Image.Image) else _items(inputs)
     if not items:

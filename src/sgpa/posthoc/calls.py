@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sgpa.core.errors import InputError
+from sgpa.core.foreign import errors_of
 from sgpa.core.inputs import Batch, Graphs, Words
 from sgpa.core.precision import recording
 
@@ -26,7 +27,10 @@ class Call:
 
     def __call__(self, model: nn.Module) -> Any:
         """Run the model."""
-        return model(*self.args, **self.options)
+        if torch.compiler.is_compiling():
+            return model(*self.args, **self.options)
+        with errors_of(f"{type(model).__name__} does not take this batch"):
+            return model(*self.args, **self.options)
 
 
 def read_batch(batch: Any, device: torch.device) -> Call:
@@ -87,4 +91,5 @@ def _move(value: Any, device: torch.device) -> Any:
 
 
 def _targets(targets: Any, device: torch.device) -> Tensor | None:
-    return None if targets is None else torch.as_tensor(targets).to(device)
+    with errors_of("targets are no array of numbers"):
+        return None if targets is None else torch.as_tensor(targets).to(device)

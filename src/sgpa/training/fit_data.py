@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sgpa.core.errors import InputError, check_fields
+from sgpa.core.foreign import errors_of
 from sgpa.core.inputs import Features, Graphs, Inputs, Words
 from sgpa.data import Dataset
 from sgpa.models import FeatureConfig, GraphConfig, PatchConfig, TokenConfig, WordsConfig
@@ -72,13 +73,16 @@ def split(
 def _collected(rows: Any) -> tuple[Any, Any]:
     """Inputs and targets of all batches of a `DataLoader`, or of all rows of a data set of torch."""
     batched = isinstance(rows, torch.utils.data.DataLoader)
-    pairs = list(rows) if batched else [rows[i] for i in range(len(rows))]
+    with errors_of(f"fit: {type(rows).__name__} cannot be read"):
+        pairs = list(rows) if batched else [rows[i] for i in range(len(rows))]
     if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         raise InputError(f"fit: {type(rows).__name__} does not give pairs (inputs, targets)")
     x, y = ([part for part, _ in pairs], [part for _, part in pairs])
-    if batched:
-        return torch.cat([torch.as_tensor(part) for part in x]), torch.cat([torch.as_tensor(p) for p in y])
-    return torch.stack([torch.as_tensor(part) for part in x]), np.asarray([np.asarray(part) for part in y])
+    with errors_of(f"fit: {type(rows).__name__} does not give arrays of equal rows"):
+        if batched:
+            inputs, targets = (torch.cat([torch.as_tensor(part) for part in column]) for column in (x, y))
+            return inputs, targets
+        return torch.stack([torch.as_tensor(part) for part in x]), np.asarray([np.asarray(p) for p in y])
 
 
 def as_inputs(inputs: Any, name: str = "inputs") -> Inputs:
