@@ -18,7 +18,9 @@ START = """# Your own data, few rows
 Made by `python -m tools.own_data.page` from [measurements.jsonl](measurements.jsonl); each line of it by
 `python -m tools.own_data KIND ROWS --seed S`. Numbers are means over seeds ± one standard error. A seed
 decides the rows to learn from and the training. The methods of the library come first; `sgpa.fit` is what
-a user gets, and the models below it are those it chose from. Test rows are read once, at the end.
+a user gets, and the models below it are those it chose from. Test rows are read once, at the end. The
+point model is stage 1 of the same training, a fifth of its steps; trained for all steps, a point model with
+the same augmentation is level with SGPA on clean digits ([lab book](../../lab/images.md)).
 """
 
 
