@@ -204,8 +204,8 @@ def test_molecules_are_predicted_with_error_bars(tmp_path):
     scale = read_tensors(out / "cells" / "kernel-sgpa-0" / "calibrated-0.safetensors")[0]["likelihood.log_b"]
     opened = read_saved(out / "cells" / "kernel-sgpa-0").open().predictor
     assert float(opened.likelihood.log_b.detach()) == pytest.approx(float(scale))
-    note = read_json(next((out / "trainings").glob("*-sgpa-0")) / "finished.json")
-    rule = read_json(out / "cells" / "kernel-sgpa-0" / "run.json")["trust"]
+    note = read_json(next((out / "trainings").glob("*-sgpa-0")) / "finished.json", dict)
+    rule = read_json(out / "cells" / "kernel-sgpa-0" / "run.json", dict)["trust"]
     noise = 2 * (opened.likelihood.scale.detach().double()) ** 2
     errors = LeftOut.from_json(note["left_out"]).residuals(noise).sort().values
     assert rule["residuals"] == pytest.approx(errors.tolist(), rel=1e-3, abs=1e-5)

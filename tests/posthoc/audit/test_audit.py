@@ -33,7 +33,7 @@ def place(tmp_path_factory):
 def of_texts(place):
     outcome = sgpa("audit", place / "texts", place / "rows.csv", "--out", place / "text-page")
     assert outcome.code == 0, outcome.err
-    return outcome, read_json(place / "text-page" / "audit.json"), place / "text-page" / "audit.html"
+    return outcome, read_json(place / "text-page" / "audit.json", dict), place / "text-page" / "audit.html"
 
 
 @pytest.fixture(scope="module")
