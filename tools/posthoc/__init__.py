@@ -1,0 +1,1 @@
+"""Measurements of GPs attached to trained Transformers: docs/results/posthoc."""
