@@ -5,12 +5,14 @@ An archived folder can be given as a run too, to add other runs to it.
 Usage: python -m tools.archive_run runs/demo docs/results/digits
        python -m tools.archive_run runs/cola docs/results/cola --title CoLA --note "Two languages." --untimed
        python -m tools.archive_run docs/results/cola runs/more docs/results/cola
+       python -m tools.archive_run docs/results/cifar10 runs/cifar10 docs/results/cifar10 --replace sgpa sgpae
 """
 
 import argparse
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -41,14 +43,25 @@ def archive(results: dict[str, Any], folder: Path) -> None:
 
 
 def read_archive(folder: Path) -> dict[str, Any]:
-    """The results that `archive` wrote."""
-    curves, run = read_json(folder / CURVES, dict), read_json(folder / "run.json", dict)
+    """The results that `archive` wrote; the first archives have no curves."""
+    old = {"title": "", "summary": "", "curves": []}
+    curves = read_json(folder / CURVES, dict) if (folder / CURVES).exists() else old
+    run = read_json(folder / "run.json", dict)
     return {"schema": 1, **curves, "records": records(folder / "results.csv"), "run": run}
 
 
 def read_results(path: Path) -> dict[str, Any]:
     """The results of a run folder or of an archived folder."""
-    return read_archive(path) if (path / CURVES).exists() else saved_results(path)
+    archived = (path / "run.json").exists() and not (path / "cells").exists()
+    return read_archive(path) if archived else saved_results(path)
+
+
+def without(results: dict[str, Any], methods: Sequence[str]) -> dict[str, Any]:
+    """The results without those of some methods."""
+    kept = {
+        name: [one for one in results[name] if one["method"] not in methods] for name in ("records", "curves")
+    }
+    return results | kept
 
 
 def main() -> None:
@@ -59,12 +72,14 @@ def main() -> None:
     parser.add_argument(
         "--names", nargs="*", default=(), help="labels for runs of one method with different settings"
     )
+    parser.add_argument("--replace", nargs="*", default=(), help="methods to leave out of the first run")
     parser.add_argument("--title", help="title of the page")
     parser.add_argument("--note", help="first paragraph of the page")
     parser.add_argument("--command", nargs="*", help="the command(s) that reproduce the run")
     parser.add_argument("--untimed", action="store_true", help="leave out timings")
     args = parser.parse_args()
     each = [read_results(run) for run in args.runs]
+    each[0] = without(each[0], args.replace)
     results = merge(each, args.names) if len(each) > 1 else each[0]
     named = {"title": args.title, "summary": args.note}
     results |= {name: text for name, text in named.items() if text is not None}

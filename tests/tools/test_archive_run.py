@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tools.archive_run import archive, read_results
+from tools.archive_run import archive, read_results, without
 from tools.readme_tables import ROOT
 
 from sgpa.report import merge
@@ -36,4 +36,15 @@ def test_archived_runs_are_complete(run: Path) -> None:
     results = read_results(run)
     assert results["title"]
     methods = {record["method"] for record in results["records"]}
-    assert methods == {curve["method"] for curve in results["curves"]}
+    curves = {curve["method"] for curve in results["curves"]}
+    assert curves
+    assert curves <= methods  # numbers that were archived before curves were kept have none
+
+
+def test_methods_of_an_archive_without_curves_are_replaced(tmp_path: Path) -> None:
+    old, new = synthetic(("mle", "sgpa")), synthetic(("sgpa",))
+    archive(old, tmp_path / "kept")
+    (tmp_path / "kept" / "curves.json").unlink()
+    kept = without(read_results(tmp_path / "kept"), ["sgpa"])
+    assert numbers(kept) == numbers(synthetic(("mle",)))
+    assert {curve["method"] for curve in merge([kept, new])["curves"]} == {"sgpa"}
