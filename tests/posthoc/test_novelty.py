@@ -60,7 +60,7 @@ def test_too_few_rows_and_values_that_are_not_finite_are_refused():
     with pytest.raises(InputError, match="novelty: 5 held-out rows; at least 10 are needed"):
         TransformerNovelty.fit(train.states, train.head, None, held_out=rows(5, 1))
     with pytest.raises(InputError, match="novelty: the model's head are not finite"):
-        rows(5, 1, head=float("inf"))
+        TransformerNovelty.fit(train.states, train.head, None, held_out=rows(50, 1, head=float("inf")))
 
 
 def test_noise_is_more_novel_than_test_images():

@@ -1,6 +1,6 @@
 """An adapter folder: everything that was fitted, beside the model that it belongs to."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -11,6 +11,7 @@ from sgpa.core.errors import CheckpointError
 from sgpa.core.files import read_json, read_tensors, write_json, write_tensors
 from sgpa.core.saved_tensors import check_tensors
 from sgpa.posthoc.head_gps import HeadGps
+from sgpa.posthoc.layer_gps import LayerGps
 from sgpa.posthoc.novelty import TransformerNovelty
 from sgpa.posthoc.scales import Scales
 
@@ -34,6 +35,14 @@ class SavedAdapter(TypedDict):
 
 
 @dataclass(frozen=True)
+class Placed:
+    """What a prediction needs, on one device."""
+
+    gps: LayerGps
+    novelty: TransformerNovelty
+
+
+@dataclass(frozen=True)
 class Adapter:
     """GPs, scales and novelty of a model, with the names of the modules that they are attached to."""
 
@@ -47,6 +56,7 @@ class Adapter:
     shift: bool  # whether the output of a token answers for the next one
     model: str  # fingerprint of the model's weights
     model_type: str
+    placed: dict[torch.device, Placed] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def tensors(self) -> dict[str, Tensor]:
         """All numbers that are saved, by name."""
@@ -82,6 +92,15 @@ class Adapter:
             **{name: config[name] for name in NAMED},
         )
 
-    def on(self, device: torch.device) -> tuple[HeadGps, ...]:
-        """The GPs on a device."""
-        return tuple(gp.to(device) for gp in self.gps)
+    def on(self, device: torch.device) -> Placed:
+        """GPs and novelty on a device; they are moved once."""
+        if device not in self.placed:
+            self.placed[device] = Placed(
+                LayerGps.on(self.gps, device), self.novelty.to(float64_device(device))
+            )
+        return self.placed[device]
+
+
+def float64_device(device: torch.device) -> torch.device:
+    """The device itself, or the CPU where it has no float64."""
+    return torch.device("cpu") if device.type == "mps" else device

@@ -76,11 +76,8 @@ def make_answer(adapter: Adapter, rows: Rows, draws: Tensor | None = None) -> An
     scales = adapter.scales
     logits, _, shares, states, head = rows.flat(None)
     shape = rows.logits.shape[:-1]
-    novelty = (
-        adapter.novelty(as_evidence(shares, states, head, logits))
-        .view(shape)
-        .to(rows.logits.device, torch.float32)
-    )
+    novelty = adapter.on(logits.device).novelty(as_evidence(shares, states, head, logits))
+    novelty = novelty.view(shape).to(rows.logits.device, torch.float32)
     variance = scales.variance(rows.carried)
     if not adapter.classes:
         f = rows.logits.squeeze(-1) if draws is None else draws.squeeze(-1).mean(0)

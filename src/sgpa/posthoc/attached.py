@@ -123,14 +123,14 @@ class AttachedGp:
         check_seed(seed)
         call = read_batch(batch, device_of(model))
         seen = self._observe(model, call)
-        rows = read_rows(seen, adapter.on(seen.logits.device))
+        rows = read_rows(seen, adapter.on(seen.logits.device).gps)
         if samples == 0:
             return make_answer(adapter, rows)
         if call.options.get("past_key_values") is not None:
             raise InputError(
                 f"predict: samples={samples} with a key-value cache; allowed: samples=0, or no cache"
             )
-        draws = self._draw(model, call, samples, seed)  # [S, ..., C]
+        draws = self._draw(model, call, adapter.scales.drawn, samples=samples, seed=seed)  # [S, ..., C]
         return make_answer(adapter, rows, draws)
 
     @checked
@@ -180,19 +180,31 @@ class AttachedGp:
         assert self._head is not None
         return observe(model, self._sites, self._head, call, **options)
 
-    def _draw(self, model: nn.Module, call: Call, samples: int, seed: int) -> Tensor:
-        """Outputs of passes with noise, [S, ..., C]."""
-        adapter = self._ready("predict")
+    def _draw(
+        self,
+        model: nn.Module,
+        call: Call,
+        variance: Tensor,
+        *,
+        samples: int,
+        seed: int,
+        dropout: bool = False,
+    ) -> Tensor:
+        """Outputs of passes with noise of σ² [L], [S, ..., C]."""
         device = device_of(model)
-        gps, generator = adapter.on(device), torch.Generator(device).manual_seed(seed)
-        sigma = adapter.scales.drawn.to(device, torch.float32).sqrt()  # [L]
+        gps, generator = (
+            self._ready("predict").on(device).gps.layers,
+            torch.Generator(device).manual_seed(seed),
+        )
+        sigma = variance.to(device, torch.float32).sqrt()  # [L]
 
         def noise(i: int, q: Tensor) -> Tensor:
             eps = torch.randn((*q.shape[:3], gps[i].spread.shape[-1]), generator=generator, device=device)
             deviation = gps[i].variance(q).clamp_min(1e-12).sqrt().unsqueeze(-1)  # [B, T, H, 1]
             return sigma[i] * gps[i].spread * deviation * eps
 
-        return torch.stack([self._observe(model, call, noise=noise).logits for _ in range(samples)])
+        draws = [self._observe(model, call, noise=noise, dropout=dropout).logits for _ in range(samples)]
+        return torch.stack(draws)
 
     def _attached(self, action: str) -> nn.Module:
         if self._model is None:

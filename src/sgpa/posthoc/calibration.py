@@ -11,6 +11,7 @@ from sgpa.core.errors import InputError
 from sgpa.posthoc.adapter import Adapter
 from sgpa.posthoc.calls import Call, read_batch
 from sgpa.posthoc.fingerprint import weights_fingerprint
+from sgpa.posthoc.layer_gps import LayerGps
 from sgpa.posthoc.novelty import TransformerNovelty
 from sgpa.posthoc.passes import Pass, observe
 from sgpa.posthoc.reservoir import Reservoir
@@ -39,7 +40,7 @@ def calibrate(
         max_batches: batches to read; all where it is None.
     """
     device, shift = device_of(model), answers_for_next(model)
-    gps = tuple(gp.to(device) for gp in fitted.gps)
+    gps = LayerGps.on(fitted.gps, device)
     rows: Reservoir | None = None
     for batch in islice(loader, max_batches):
         call = read_batch(batch, device)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from sgpa.models.modes import evaluating
 from sgpa.posthoc.attached import AttachedGp
 from sgpa.posthoc.calls import logits_of, read_batch
+from sgpa.posthoc.passes import dropout_modules
 from sgpa.posthoc.rows import as_evidence, read_rows
 from sgpa.posthoc.statistics import device_of
 
@@ -40,9 +41,10 @@ def collect(gp: AttachedGp, batches: Iterable[Any]) -> Collected:
     targets: list[Tensor] = []
     for batch in batches:
         call = read_batch(batch, device_of(model))
-        rows = read_rows(gp._observe(model, call), adapter.on(device_of(model)))
+        placed = adapter.on(device_of(model))
+        rows = read_rows(gp._observe(model, call), placed.gps)
         logits, carried, shares, states, head = rows.flat(None)
-        score = adapter.novelty.score(as_evidence(shares, states, head, logits))
+        score = placed.novelty.score(as_evidence(shares, states, head, logits))
         columns.append([logits, carried, shares, states, head, score])
         if call.targets is not None:
             targets.append(call.targets.cpu())
@@ -51,11 +53,6 @@ def collect(gp: AttachedGp, batches: Iterable[Any]) -> Collected:
     )
     known = torch.cat(targets) if targets else None
     return Collected(logits, carried, shares, states, head, score, known)
-
-
-def dropout_modules(model: nn.Module) -> list[nn.Module]:
-    """Dropout layers that drop something."""
-    return [module for module in model.modules() if isinstance(module, nn.Dropout) and module.p > 0]
 
 
 @torch.no_grad()

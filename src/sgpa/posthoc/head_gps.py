@@ -7,14 +7,15 @@ known at inducing queries Z that cover the training data (S_g = 0 in eq:naivedsv
     1 - k_qz K_zz^-1 k_zq   in [0, 1]:   0 at a familiar query, 1 far from all of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from sgpa.core.errors import CheckpointError
-from sgpa.core.precision import full_precision
+from sgpa.core.precision import full_precision, matrix_units, recording
 from sgpa.core.saved_tensors import check_tensors
 from sgpa.gp.kernels import ArdRbfKernel
 from sgpa.gp.linalg import cholesky, triangular_inverse
@@ -56,9 +57,19 @@ class HeadGps:
         scaled = q / lengthscale[:, None, None]
         return HeadGps.make(k_means(scaled, points), lengthscale, spread, gain, name)
 
+    @staticmethod
+    def joined(parts: Sequence["HeadGps"]) -> "HeadGps":
+        """The heads of several modules of one shape, side by side."""
+        names = HeadGps.__dataclass_fields__
+        return (
+            parts[0]
+            if len(parts) == 1
+            else HeadGps(*(torch.cat([getattr(p, n) for p in parts]) for n in names))
+        )
+
     def variance(self, q: Tensor) -> Tensor:
         """Prior variance that the inducing queries leave at q [B, T, H, D], in [0, 1]: [B, T, H]."""
-        with full_precision(q):
+        with full_precision(q), nullcontext() if recording(q) else matrix_units(False):
             scaled = q.float().transpose(-3, -2) / self.lengthscale[:, None, None]  # [B, H, T, D]
             K_zq = ArdRbfKernel.exponent(self.Z, scaled).exp()  # [B, H, M, T]
             A = whiten(self.L_inv, K_zq)

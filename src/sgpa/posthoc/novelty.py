@@ -21,24 +21,24 @@ from sgpa.core.saved_tensors import Shape, check_tensors
 from sgpa.inference.novelty import MIN_ROWS, ClassDistances, distance_shapes
 
 FIELDS = tuple(ClassDistances.__dataclass_fields__)
+STATISTICS = ("offset", "scale", "unit", "held_out")
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What novelty is made of, one row per answer, on the CPU."""
+    """What novelty is made of, one row per answer."""
 
     shares: Tensor  # variance that the GPs of each layer leave                     [N, L]
     states: Tensor  # what attention reads in layers 2 to L, averaged over tokens   [N, L - 1, E]
     head: Tensor  # what the last layer reads                                       [N, E]
     energy: Tensor  # log sum exp of the logits; zero where numbers are predicted   [N]
 
-    def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            if not recording(self.head) and not getattr(self, name).isfinite().all():
-                raise InputError(f"novelty: the model's {name} are not finite")
-
     def __len__(self) -> int:
         return len(self.head)
+
+    def to(self, device: torch.device) -> "Evidence":
+        """The same in float64 on a device."""
+        return Evidence(*(getattr(self, name).to(device).double() for name in self.__dataclass_fields__))
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,26 @@ class Views:
     """Distances of training rows, in the states and in what the head reads."""
 
     head: ClassDistances
-    states: tuple[ClassDistances, ...]
+    centre: Tensor  # of the states of layers 2 to L                             [L - 1, E]
+    root: Tensor  # W with W W' = covariance^-1 of every layer                   [L - 1, E, E]
+
+    @staticmethod
+    def fit(states: Tensor, head: Tensor, labels: Tensor | None) -> "Views":
+        """Of training rows; arguments as those of `TransformerNovelty.fit`."""
+        layers = [ClassDistances.fit(x, None) for x in states.unbind(1)]
+        E = states.shape[-1]
+        centre = [each.centre for each in layers] or [torch.zeros(0, E, dtype=torch.float64)]
+        root = [each.within for each in layers] or [torch.zeros(0, E, E, dtype=torch.float64)]
+        stack = torch.stack if layers else torch.cat
+        return Views(ClassDistances.fit(head, labels), stack(centre), stack(root))
 
     def columns(self, rows: Evidence) -> Tensor:
         """Head, energy, shares and states side by side, [N, 2 + L' + L - 1]."""
-        head = self.head.to_class(rows.head).clamp_min(1e-12).log()
-        states = [
-            part.to_class(x).clamp_min(1e-12).log()
-            for part, x in zip(self.states, rows.states.unbind(1), strict=True)
-        ]
-        return torch.stack(
-            [head, -rows.energy.double(), *_later(rows.shares).double().unbind(1), *states], -1
+        head = self.head.to_class(rows.head)
+        whitened = (rows.states - self.centre).transpose(0, 1) @ self.root  # [L - 1, N, E]
+        distances = torch.cat([head.unsqueeze(-1), whitened.square().sum(-1).T], -1).clamp_min(1e-12).log()
+        return torch.cat(
+            [distances[:, :1], -rows.energy.unsqueeze(-1), _later(rows.shares), distances[:, 1:]], -1
         )
 
 
@@ -86,8 +95,11 @@ class TransformerNovelty:
         for name, rows in (("training", head), ("held-out", held_out)):
             if len(rows) < MIN_ROWS:
                 raise InputError(f"novelty: {len(rows)} {name} rows; at least {MIN_ROWS} are needed")
-        layers_of = tuple(ClassDistances.fit(x, None) for x in states.unbind(1))
-        views = Views(ClassDistances.fit(head, labels), layers_of)
+        held_out = held_out.to(head.device)
+        for name in held_out.__dataclass_fields__:
+            if not getattr(held_out, name).isfinite().all():
+                raise InputError(f"novelty: the model's {name} are not finite")
+        views = Views.fit(states, head, labels)
         columns = views.columns(held_out)
         offset, scale = columns.mean(0), columns.std(0).clamp_min(1e-12)
         layers = _later(held_out.shares).shape[1]
@@ -98,7 +110,7 @@ class TransformerNovelty:
 
     def score(self, rows: Evidence) -> Tensor:
         """The sum of the standardised views, [N]: comparable between rows, without an upper end."""
-        z = (self.views.columns(rows) - self.offset) / self.scale
+        z = (self.views.columns(rows.to(self.offset.device)) - self.offset) / self.scale
         return (_groups(z, self.layers) / self.unit).sum(-1)
 
     def __call__(self, rows: Evidence) -> Tensor:
@@ -110,13 +122,19 @@ class TransformerNovelty:
             below = torch.searchsorted(self.held_out, score, right=False)
         return below.double() / len(self.held_out)
 
+    def to(self, device: torch.device) -> "TransformerNovelty":
+        """The same on another device."""
+        head = ClassDistances(*(getattr(self.views.head, name).to(device) for name in FIELDS))
+        views = Views(head, self.views.centre.to(device), self.views.root.to(device))
+        moved = {name: getattr(self, name).to(device) for name in STATISTICS}
+        return TransformerNovelty(views=views, layers=self.layers, **moved)
+
     def tensors(self) -> dict[str, Tensor]:
         """All of it as named tensors, to be saved."""
-        named = {name: getattr(self, name) for name in ("offset", "scale", "unit", "held_out")}
-        named["layers"] = torch.tensor(self.layers)
-        for i, part in enumerate((self.views.head, *self.views.states)):
-            named |= {f"{i}.{name}": getattr(part, name).float() for name in FIELDS}
-        return {f"novelty.{name}": value for name, value in named.items()}
+        named = {name: getattr(self, name) for name in STATISTICS}
+        named |= {f"0.{name}": getattr(self.views.head, name).float() for name in FIELDS}
+        named |= {"centre": self.views.centre.float(), "root": self.views.root.float()}
+        return {f"novelty.{name}": value.contiguous() for name, value in named.items()}
 
     @staticmethod
     def from_tensors(named: Mapping[str, Tensor], depth: int, source: object) -> "TransformerNovelty":
@@ -124,14 +142,13 @@ class TransformerNovelty:
         layers = max(1, depth - 1)
         columns = 2 + layers + depth - 1
         shapes: dict[str, Shape] = {"offset": (columns,), "scale": (columns,), "unit": (3,)}
-        shapes["held_out"] = ("H",)
-        for i in range(depth):
-            shapes |= distance_shapes(i, "E" if i == 0 else f"E{i}")
+        shapes |= {"held_out": ("H",), "centre": (depth - 1, "S"), "root": (depth - 1, "S", "S")}
+        shapes |= distance_shapes(0, "E")
         check_tensors(named, {f"novelty.{name}": shape for name, shape in shapes.items()}, source)
-        of = {name: named[f"novelty.{name}"] for name in shapes}
-        parts = [ClassDistances(*(of[name].double() for name in distance_shapes(i, 0))) for i in range(depth)]
-        statistics = {name: of[name] for name in ("offset", "scale", "unit", "held_out")}
-        return TransformerNovelty(views=Views(parts[0], tuple(parts[1:])), layers=layers, **statistics)
+        of = {name: named[f"novelty.{name}"].double() for name in shapes}
+        head = ClassDistances(*(of[name] for name in distance_shapes(0, 0)))
+        views = Views(head, of["centre"], of["root"])
+        return TransformerNovelty(views=views, layers=layers, **{name: of[name] for name in STATISTICS})
 
 
 def _later(shares: Tensor) -> Tensor:

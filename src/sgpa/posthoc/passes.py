@@ -54,6 +54,7 @@ def observe(
     *,
     noise: Noise | None = None,
     on_heads: OnHeads | None = None,
+    dropout: bool = False,
 ) -> Pass:
     """Run the model once and read its attention.
 
@@ -66,6 +67,7 @@ def observe(
         call: the batch.
         noise: added to the outputs of heads; where it is left out, the pass is the model's own.
         on_heads: called with the outputs of heads.
+        dropout: leave dropout layers on.
     """
     seen = Pass(padding=call.padding)
     features: list[tuple[Tensor, Tensor]] = []
@@ -77,6 +79,8 @@ def observe(
     with ExitStack() as undo:
         undo.enter_context(evaluating(model))
         undo.enter_context(plain_attention())
+        for module in dropout_modules(model) if dropout else ():
+            module.training = True
         for i, site in enumerate(sites):
             undo.callback(site.read_queries(partial(keep_queries, i)).remove)
             if on_heads is not None:
@@ -96,6 +100,11 @@ def observe(
     seen.head = answered_rows(*features[-1], seen.logits)
     seen.padding = _last_columns(seen.padding, seen.states[0].shape[1])
     return seen
+
+
+def dropout_modules(model: nn.Module) -> list[nn.Module]:
+    """Dropout layers that drop something."""
+    return [module for module in model.modules() if isinstance(module, nn.Dropout) and module.p > 0]
 
 
 def _make_noise(noise: Noise, i: int, seen: Pass) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sgpa.posthoc.head_gps import HeadGps
+from sgpa.posthoc.layer_gps import LayerGps
 from sgpa.posthoc.novelty import Evidence
 from sgpa.posthoc.passes import Pass
 
@@ -29,20 +29,22 @@ class Rows:
         return flat_rows(columns, lead, keep)
 
 
-def read_rows(seen: Pass, gps: Sequence[HeadGps]) -> Rows:
+def read_rows(seen: Pass, gps: LayerGps) -> Rows:
     """The rows of one pass."""
-    carried, shares = [], []
-    for i, gp in enumerate(gps):
-        variance = gp.variance(seen.queries[i])  # [B, T, H]
-        carried.append(seen.rows(variance) @ gp.gain)  # [B] or [B, T]
-        shares.append(variance.mean(-1))  # [B, T]
+    carried, shares, tokens = [], [], []
+    for group in gps.groups:
+        variance = group.variance(seen.queries)  # [B, T, L, H]
+        rows = seen.rows(variance)  # [..., L, H]
+        carried.append((rows * group.gain).sum(-1))
+        shares.append(rows.mean(-1))
+        tokens.append(variance.mean(-1).sum(-1))  # [B, T]
     return Rows(
         seen.logits,
-        torch.stack(carried, -1),
-        torch.stack([seen.rows(share) for share in shares], -1),
+        torch.cat(carried, -1),
+        torch.cat(shares, -1),
         pooled_states(seen),
         seen.head,
-        torch.stack(shares).mean(0),
+        torch.stack(tokens).sum(0) / len(gps.layers),
     )
 
 
@@ -65,5 +67,5 @@ def flat_rows(columns: Sequence[Tensor], lead: int, keep: Tensor | None) -> list
 
 def as_evidence(shares: Tensor, states: Tensor, head: Tensor, logits: Tensor) -> Evidence:
     """Columns [N, ...] as what novelty is made of; a regressor's output has no energy."""
-    energy = logits.double().logsumexp(-1) if logits.shape[-1] > 1 else torch.zeros(logits.shape[0])
-    return Evidence(shares.cpu(), states.cpu(), head.cpu(), energy.cpu())
+    energy = logits.logsumexp(-1) if logits.shape[-1] > 1 else torch.zeros_like(logits[:, 0])
+    return Evidence(shares, states, head, energy)

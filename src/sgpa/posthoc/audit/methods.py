@@ -23,8 +23,8 @@ from sgpa.posthoc.audit.recommendation import NAMES, PLAIN
 from sgpa.posthoc.audit.rows import BATCH, Batches, Parts, Rows
 from sgpa.posthoc.audit.work import COST_BATCHES, DROPOUT_SAMPLES, GAINS, Work
 from sgpa.posthoc.calls import logits_of, read_batch
-from sgpa.posthoc.collect import Collected, collect, dropout_logits, dropout_modules
-from sgpa.posthoc.passes import find_head
+from sgpa.posthoc.collect import Collected, collect, dropout_logits
+from sgpa.posthoc.passes import dropout_modules, find_head
 from sgpa.posthoc.statistics import device_of
 
 FEW_ROWS, FEW_POINTS, POINTS = 100, 16, 64  # rows of statistics below which there are fewer inducing queries

@@ -1,0 +1,170 @@
+"""What a model shows of every row, as a few numbers per layer: all that calibration and detection need.
+
+Layers 1 to L stand for what their attention reads, L + 1 for what the head reads.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from sgpa.posthoc.attached import AttachedGp
+from sgpa.posthoc.calls import read_batch
+from sgpa.posthoc.head_gps import HeadGps
+from sgpa.posthoc.passes import Pass
+from sgpa.posthoc.reservoir import Reservoir
+from sgpa.posthoc.rows import as_evidence, read_rows
+from sgpa.posthoc.statistics import device_of
+
+TOKENS, ROWS = 4096, 4000
+NEIGHBOURS = 20
+TOKEN_GPS = ((64, 1.0), (128, 1.0), (256, 1.0), (128, 0.5))  # M, length-scale
+ROW_GPS = ((256, 1.0), (256, 0.5))
+SHRINK = (0.1, 0.01)
+
+
+def inverse_root(x: Tensor, weight: float) -> Tensor:
+    """W with W W' = C^-1 for the covariance of centred rows [N, E], shrunk by a weight."""
+    C = x.T @ x / len(x)
+    shrunk = (1 - weight) * C + weight * C.diagonal().mean() * torch.eye(
+        C.shape[0], dtype=C.dtype, device=C.device
+    )
+    L = torch.linalg.cholesky(shrunk)
+    return torch.linalg.solve_triangular(L, torch.eye(len(C), dtype=C.dtype, device=C.device), upper=False).T
+
+
+@dataclass(frozen=True)
+class Whitened:
+    """A GP over whitened rows."""
+
+    centre: Tensor
+    root: Tensor
+    gp: HeadGps
+
+    @staticmethod
+    def fit(x: Tensor, points: int, share: float) -> "Whitened":
+        """Of rows [N, E]."""
+        centre = x.mean(0)
+        root = inverse_root((x - centre).double(), 0.01).float()
+        one = x.new_ones(1)
+        z = ((x - centre) @ root).unsqueeze(1)
+        return Whitened(
+            centre, root, HeadGps.fit(z, one.unsqueeze(1), one, points=points, share=share, name="states")
+        )
+
+    def variance(self, x: Tensor) -> Tensor:
+        """Of [B, T, E], [B, T]."""
+        return self.gp.variance(((x.float() - self.centre) @ self.root).unsqueeze(2)).squeeze(-1)
+
+
+@dataclass(frozen=True)
+class Distances:
+    """Squared Mahalanobis distances to all rows and to the nearest class."""
+
+    means: Tensor  # [K, E]
+    centre: Tensor
+    within: Tensor
+    total: Tensor
+
+    @staticmethod
+    def fit(x: Tensor, labels: Tensor, weight: float) -> "Distances":
+        """Of rows [N, E] with predicted classes [N]."""
+        x = x.double()
+        _, nearest = labels.unique(return_inverse=True)
+        counts = nearest.bincount()
+        means = x.new_zeros(len(counts), x.shape[1]).index_add_(0, nearest, x) / counts.unsqueeze(1)
+        centre = x.mean(0)
+        return Distances(
+            means, centre, inverse_root(x - means[nearest], weight), inverse_root(x - centre, weight)
+        )
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logarithms of the distance to all rows and to the nearest class, [N] each."""
+        y = x.double() - self.centre
+        everything = (y @ self.total).square().sum(-1)
+        classes = torch.cdist(y @ self.within, (self.means - self.centre) @ self.within).amin(-1).square()
+        return everything.clamp_min(1e-12).log(), classes.clamp_min(1e-12).log()
+
+
+class Columns:
+    """Everything that is fitted to training rows."""
+
+    def __init__(self, gp: AttachedGp, batches: Sequence[Any]) -> None:
+        self.gp, self.model = gp, gp._attached("columns")
+        self.device = device_of(self.model)
+        tokens, rows = Reservoir(TOKENS), Reservoir(ROWS)
+        for batch in batches:
+            seen = gp._observe(self.model, read_batch(batch, self.device))
+            states = self._states(seen)
+            real = (
+                torch.ones(states[0].shape[:2], dtype=torch.bool, device=self.device)
+                if seen.padding is None
+                else ~seen.padding
+            )
+            tokens.add([x[real].float() for x in states])
+            rows.add([torch.stack(self._pooled(seen), 1), seen.logits.argmax(-1)])
+        self.token_gps = [
+            [Whitened.fit(x.to(self.device), points, share) for points, share in TOKEN_GPS]
+            for x in tokens.columns()
+        ]
+        pooled, labels = (x.to(self.device) for x in rows.columns())  # [N, L + 1, E], [N]
+        self.row_gps = [
+            [Whitened.fit(x, points, share) for points, share in ROW_GPS] for x in pooled.unbind(1)
+        ]
+        self.distances = [[Distances.fit(x, labels, weight) for weight in SHRINK] for x in pooled.unbind(1)]
+        self.head = normalize(pooled[:, -1])
+        self.plain_gp = HeadGps.fit(
+            pooled[:, -1:],
+            torch.ones(1, 1, device=self.device),
+            torch.ones(1, device=self.device),
+            points=256,
+            share=1.0,
+            name="head",
+        )
+
+    def _states(self, seen: Pass) -> list[Tensor]:
+        return [seen.states[i] for i in range(len(seen.states))]
+
+    def _pooled(self, seen: Pass) -> list[Tensor]:
+        return [*(seen.rows(x).float() for x in self._states(seen)), seen.head.float()]
+
+    @torch.no_grad()
+    def of(self, batches: Sequence[Any]) -> dict[str, Tensor]:
+        """Columns of all rows, on the CPU: [N, L], [N, L + 1] or [N]; logits, head and labels too."""
+        parts: list[dict[str, Tensor]] = []
+        for batch in batches:
+            call = read_batch(batch, self.device)
+            seen = self.gp._observe(self.model, call)
+            placed = self.gp._ready("columns").on(self.device)
+            rows = read_rows(seen, placed.gps)
+            flat = rows.flat(None)
+            score = placed.novelty.score(as_evidence(flat[2], flat[3], flat[4], flat[0]))
+            found = {"logits": rows.logits, "carried": rows.carried, "shares": rows.shares}
+            found |= {"head": seen.head.float(), "novelty": score}
+            for i, name in enumerate(TOKEN_GPS):
+                columns = [
+                    seen.rows(gps[i].variance(x))
+                    for x, gps in zip(self._states(seen), self.token_gps, strict=True)
+                ]
+                found[f"tokens {name[0]} {name[1]}"] = torch.stack(columns, 1)
+            pooled = self._pooled(seen)
+            for i, name in enumerate(ROW_GPS):
+                columns = [
+                    gps[i].variance(x.unsqueeze(1)).squeeze(1)
+                    for x, gps in zip(pooled, self.row_gps, strict=True)
+                ]
+                found[f"rows {name[0]} {name[1]}"] = torch.stack(columns, 1)
+            for i, weight in enumerate(SHRINK):
+                pairs = [each[i](x) for x, each in zip(pooled, self.distances, strict=True)]
+                found[f"distance {weight}"] = torch.stack([pair[0] for pair in pairs], 1)
+                found[f"class distance {weight}"] = torch.stack([pair[1] for pair in pairs], 1)
+            nearest = torch.cdist(normalize(pooled[-1]), self.head)
+            found["knn"] = nearest.kthvalue(NEIGHBOURS, -1).values
+            found["plain gp"] = self.plain_gp.variance(pooled[-1][:, None, None]).flatten()
+            if call.targets is not None:
+                found["labels"] = call.targets
+            parts.append({key: value.cpu() for key, value in found.items()})
+        return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
