@@ -13,6 +13,7 @@ from sgpa.attention import (
     StandardSgpa,
     precise,
 )
+from sgpa.attention.global_state import plain_states
 from sgpa.attention.precise import count_clamped, loses_precision
 from sgpa.core.counters import FLOAT64_PASSES, KL_BELOW_ZERO, VARIANCE_CLAMPED, counting
 from sgpa.core.errors import NumericalError
@@ -34,8 +35,24 @@ def test_ordinary_inputs_stay_in_float32():
     torch.manual_seed(0)
     layer, x = OrthogonalSgpa(E, H, ArdRbfKernel(H, E // H), num_global=M), torch.randn(3, T, E)
     state, (q, _, _) = layer.global_state(), layer.projected(x)
-    assert not loses_precision(state, state.k_g, q)
-    assert loses_precision(state, state.k_g, q + 300)
+    assert not loses_precision(layer.kernel, state, q)
+    assert loses_precision(layer.kernel, state, q + 300)
+
+
+def test_a_layer_whose_error_is_only_bounded_badly_stays_in_float32():
+    """The bound multiplies the norm of the farthest point by an entry of L^-1 of keys far from it."""
+    torch.manual_seed(0)
+    kernel, D = ArdRbfKernel(H, E // H), E // H
+    layer = OrthogonalSgpa(E, H, kernel, num_global=M)
+    near, far = 0.1 * torch.randn(1, H, 5 * T, D), torch.randn(1, H, T, D) + 20
+    keys = torch.cat([near[0, :, : M - 1], far[0, :, :1]], 1)  # close keys near the origin, one far away
+    states = plain_states(
+        [layer], keys[None], kernel.log_variance[None], layer.raw_s_g[None], layer.v_g[None]
+    )
+    q = torch.cat([near, far], 2)
+    bound = q.square().sum(-1).max() * states[0].L_inv.abs().max() * torch.finfo(torch.float32).eps
+    assert bound > precise.LARGEST_ERROR
+    assert not loses_precision(kernel, states[0], q)
 
 
 @pytest.mark.parametrize("form", [OrthogonalSgpa, ChengBootsSgpa])

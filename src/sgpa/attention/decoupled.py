@@ -84,12 +84,12 @@ class DecoupledSgpa(KernelProjections):
         if chosen.fused:
             kv = self.keys_and_values(x)
             self.check_overflow(split(kv)[0])
-            if loses_precision(state, split(kv)[0], state.k_g):
+            if loses_precision(self.kernel, state, split(kv)[0]):
                 return moments_in_float64(self, x, padding, given, mask)
             mean, kl_a, A, unexplained = self.fused_mean_and_kl(kv, state)
             return FusedMoments(mean, Kl(state.kl, kl_a.sum(-1)), unexplained, A, state.S)
         q, k_a, v_a = self.projected(x)  # [B, H, T, D]
-        if loses_precision(state, state.k_g, *((q,) if q is k_a else (q, k_a))):
+        if loses_precision(self.kernel, state, *((q,) if q is k_a else (q, k_a))):
             return moments_in_float64(self, x, padding, given, mask)
         return self.posterior(q, k_a, v_a, state, chosen, mask, padding)
 
@@ -104,7 +104,7 @@ class DecoupledSgpa(KernelProjections):
         q = self.points(query, self.W_qk if self.W_q is None else self.W_q)  # [B, H, T, D]
         k_a, v_a = self.points(key, self.W_qk), self.heads(value, self.W_v)  # [B, H, U, D]
         state = self.global_state()
-        if loses_precision(state, state.k_g, q, k_a):
+        if loses_precision(self.kernel, state, q, k_a):
             exact = (x.double() for x in (query, key, value))
             moments: MarginalMoments = in_float64(self, self.cross_moments, query.dtype, *exact, mask)
             return moments

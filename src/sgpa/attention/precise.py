@@ -18,31 +18,77 @@ from sgpa.attention.global_state import GlobalState
 from sgpa.attention.masks import Mask
 from sgpa.attention.moments import MarginalMoments, Moments
 from sgpa.core.counters import FLOAT64_PASSES, VARIANCE_CLAMPED, count
-from sgpa.core.precision import recording
+from sgpa.core.precision import full_precision, matrix_units, recording
 from sgpa.core.types import Kl
+from sgpa.gp.kernels import Kernel
+from sgpa.gp.posteriors import whiten
 
 if TYPE_CHECKING:
     from sgpa.attention.base import Attention
 
+EPS = torch.finfo(torch.float32).eps
 LARGEST_ERROR = 2e-3  # of float32, relative to the prior variance
+SAFETY = 4.0  # the error of all points over that of the measured ones
+MEASURED = 64  # points of a head, twice: the farthest ones and others
 CLAMPED = 1e-4  # of the prior variance: less is rounding
 ENTRIES = 2**27  # of the largest array [B, H, V, M, T] of a float64 pass without gradients: 1 GiB
 AMPLIFIED = 100.0  # how much a factor of near-duplicate keys amplifies the rounding of keys
 Value = TypeVar("Value", Kl, GlobalState, Moments)
 
 
-def loses_precision(state: GlobalState | None, *points: Tensor) -> bool:
-    """Whether float32 is too coarse for points [..., H, T, D] in units of the length-scales.
+def loses_precision(kernel: Kernel, state: GlobalState, *points: Tensor) -> bool:
+    """Whether float32 loses a layer's variance at points [..., H, T, D] in units of the length-scales.
 
-    A layer without a state has its distances in float64: only the rounding of the points themselves counts.
+    A bound of the error decides most layers. It is a worst case: where it is exceeded, the explained variance
+    of some points is computed in both types and compared.
     While a graph is compiled or captured nothing can depend on values, and the answer is no.
     """
     if not _may_lose(points[0]):
         return False
     with torch.no_grad():
-        length = torch.stack([torch.linalg.vector_norm(x, dim=-1).amax() for x in points]).amax()
-        error = length * AMPLIFIED if state is None else length.square() * state.L_inv.abs().amax()
-        return float(error) * torch.finfo(torch.float32).eps > LARGEST_ERROR
+        largest = torch.stack([_norms(x).amax() for x in (state.k_g, *points)]).amax()
+        distances = float(largest.square()) * EPS  # the error of squared distances, also between tokens
+        if not distances * float(state.L_inv.abs().amax()) > LARGEST_ERROR:
+            return False
+        if not distances <= LARGEST_ERROR:
+            return True
+        measured = max(_measured_error(kernel, state, x) for x in points)
+        return not SAFETY * measured <= LARGEST_ERROR
+
+
+def loses_points(*points: Tensor) -> bool:
+    """Whether the rounding of points [..., H, T, D] themselves is too coarse; distances are in float64."""
+    if not _may_lose(points[0]):
+        return False
+    with torch.no_grad():
+        largest = torch.stack([_norms(x).amax() for x in points]).amax()
+        return float(largest) * AMPLIFIED * EPS > LARGEST_ERROR
+
+
+def _measured_error(kernel: Kernel, state: GlobalState, x: Tensor) -> float:
+    """The largest error of A = L^-1 k_gx and of |A|² in float32, relative to K_xx, of some points of x.
+
+    These are the points farthest from the origin, and others at regular intervals. The exact ones are moved
+    by one unit in the last place, as the rounding of the projections moves them.
+    """
+    x = x.movedim(-3, 0).flatten(1, -2) if x.ndim > 3 else x  # [H, N, D]
+    far = _norms(x).topk(min(MEASURED, x.shape[1]), dim=1).indices  # [H, n]
+    spread = torch.arange(0, x.shape[1], -(-x.shape[1] // MEASURED), device=x.device)
+    chosen = torch.cat([far, spread.expand(len(x), -1)], 1)
+    x = x.gather(1, chosen.unsqueeze(-1).expand(-1, -1, x.shape[-1]))  # [H, n, D]
+    moved = x.double()
+    moved[..., ::2] *= 1 + EPS
+    with full_precision(x), matrix_units(False):
+        A = whiten(state.L_inv.to(x.dtype), kernel.between(state.k_g, x))  # [H, M, n]
+        exact = whiten(state.L_inv.double(), kernel.between(state.k_g.double(), moved))
+    explained = A.double().square().sum(-2) - exact.square().sum(-2)  # [H, n]
+    whitened = torch.linalg.vector_norm(A.double() - exact, dim=-2)  # [H, n]
+    kxx = kernel.at(moved)  # [H, n]
+    return float(torch.maximum(explained.abs() / kxx, whitened / kxx.sqrt()).amax())
+
+
+def _norms(x: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(x, dim=-1)
 
 
 def _may_lose(x: Tensor) -> bool:
@@ -55,7 +101,7 @@ def loses_distances(*points: Tensor) -> bool:
         return False
     with torch.no_grad():
         square = torch.stack([x.square().sum(-1).amax() for x in points]).amax()
-        return float(square) * torch.finfo(torch.float32).eps > LARGEST_ERROR
+        return float(square) * EPS > LARGEST_ERROR
 
 
 @torch.no_grad()

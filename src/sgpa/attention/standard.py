@@ -7,7 +7,7 @@ from sgpa.attention.base import WIDEST
 from sgpa.attention.kernel import KernelProjections
 from sgpa.attention.masks import Mask
 from sgpa.attention.moments import JointMoments, MarginalMoments
-from sgpa.attention.precise import loses_precision, moments_in_float64
+from sgpa.attention.precise import loses_points, moments_in_float64
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.types import Kl
@@ -94,7 +94,7 @@ class StandardSgpa(KernelProjections):
                 "take masks)"
             )
         q, k = self.queries_keys(x)  # [B, H, T, D]
-        if loses_precision(None, q, k):
+        if loses_points(q, k):
             return moments_in_float64(self, x, padding, None)
         q, k = (k.double(),) * 2 if q is k else (q.double(), k.double())
         v = self.heads(x, self.W_v).double()  # [B, H, T, V]
