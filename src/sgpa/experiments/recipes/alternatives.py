@@ -62,14 +62,7 @@ ALTERNATIVES = (
         ("kernel.locality=[]",),
     ),
     Alternative(
-        ("cifar10",),
-        "optim.epochs",
-        "130 epochs (SGPA 30 + 150): MLE keeps an epoch before the 70th, SGPA improves to the last one",
-        "600 (SGPA 100 + 500), as printed",
-        ("optim.epochs=600", "stage1.epochs=100", "stage2.epochs=500"),
-    ),
-    Alternative(
-        ("cifar100",),
+        ("cifar10", "cifar100"),
         "optim.epochs",
         "130 epochs for every method (SGPA 30 + 100): without augmentation more of them overfit",
         "600 (SGPA 100 + 500), as printed",
@@ -96,13 +89,6 @@ ALTERNATIVES = (
         ("stage2_dropout=none",),
     ),
     Alternative(
-        ("cifar10",),
-        "stage2_dropout",
-        "dropout 0.18 in stage 2: SGPA is over-confident with 0.1 and under-confident with 0.2",
-        "the model's rate of 0.1 in both stages, as printed",
-        ("stage2_dropout=none",),
-    ),
-    Alternative(
         ("cifar100",),
         "stage2_dropout",
         "dropout 0.3 in stage 2: with 0.1 or 0.2 SGPA overfits",
@@ -110,7 +96,7 @@ ALTERNATIVES = (
         ("stage2_dropout=none",),
     ),
     Alternative(
-        CIFAR[:3],
+        ("cifar10-augmented", "cifar100"),
         "sgpa.attention.form",
         "Cheng and Boots' form with small initial variance and KL weight: the point model's mean is kept",
         "orthogonal, as printed: its mean loses the part that the global keys explain",
