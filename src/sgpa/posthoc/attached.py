@@ -22,6 +22,8 @@ from sgpa.posthoc.rows import read_rows
 from sgpa.posthoc.sites import Site
 from sgpa.posthoc.statistics import Fitted, device_of, fit_statistics
 
+MAX_TOGETHER = 2048  # rows that a GPU draws samples of at once
+
 
 class AttachedGp:
     """A trained model with a sparse GP on every attention head; made by `attach`.
@@ -203,8 +205,14 @@ class AttachedGp:
             deviation = gps[i].variance(q).clamp_min(1e-12).sqrt().unsqueeze(-1)  # [B, T, H, 1]
             return sigma[i] * gps[i].spread * deviation * eps
 
-        draws = [self._observe(model, call, noise=noise, dropout=dropout).logits for _ in range(samples)]
-        return torch.stack(draws)
+        together = max(1, MAX_TOGETHER // call.rows) if call.rows and device.type == "cuda" else 1
+        parts = []  # [S', ..., C] each
+        for start in range(0, samples, together):
+            count = min(together, samples - start)
+            several = call if count == 1 else call.repeated(count)
+            logits = self._observe(model, several, noise=noise, dropout=dropout).logits
+            parts.append(logits.unflatten(0, (count, -1)))
+        return torch.cat(parts)
 
     def _attached(self, action: str) -> nn.Module:
         if self._model is None:
