@@ -10,6 +10,8 @@ from torch import Tensor
 from sgpa.core.errors import CheckpointError
 from sgpa.core.files import read_json, read_tensors, write_json, write_tensors
 from sgpa.core.saved_tensors import check_tensors
+from sgpa.posthoc.card import FILE as CARD
+from sgpa.posthoc.card import model_card
 from sgpa.posthoc.head_gps import HeadGps
 from sgpa.posthoc.layer_gps import LayerGps
 from sgpa.posthoc.novelty import TransformerNovelty
@@ -67,8 +69,9 @@ class Adapter:
         return tensors
 
     def save(self, folder: Path) -> Path:
-        """Write tensors, then the config: a folder with a config is complete."""
+        """Write tensors, a model card, then the config: a folder with a config is complete."""
         write_tensors(folder / WEIGHTS, self.tensors())
+        (folder / CARD).write_text(model_card(self, str(folder)), encoding="utf-8")
         config: dict[str, Any] = {"format": FORMAT, "layers": len(self.gps)}
         config |= {name: getattr(self, name) for name in ("modules", *NAMED)}
         write_json(folder / CONFIG, config)

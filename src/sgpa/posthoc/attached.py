@@ -15,6 +15,7 @@ from sgpa.posthoc.answers import Answer, make_answer
 from sgpa.posthoc.calibration import calibrate
 from sgpa.posthoc.calls import Call, read_batch
 from sgpa.posthoc.fingerprint import weights_fingerprint, weights_version
+from sgpa.posthoc.hub import push
 from sgpa.posthoc.module import PredictionModule
 from sgpa.posthoc.onnx import export_onnx
 from sgpa.posthoc.passes import Pass, observe
@@ -139,6 +140,22 @@ class AttachedGp:
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write an adapter folder, which `attach(model, folder)` reads; the model is not part of it."""
         return self._ready("save_pretrained").save(Path(folder))
+
+    @checked
+    def push_to_hub(self, name: str, *, private: bool = False) -> str:
+        """Upload the adapter with a model card to the Hugging Face hub; `attach(model, name)` reads it.
+
+        Args:
+            name: `owner/name` of the repository, which is created where it does not exist.
+            private: make a new repository private.
+
+        Returns:
+            The address of the upload.
+
+        Example:
+            >>> gp.push_to_hub("me/reviews-gp", private=True)  # doctest: +SKIP
+        """
+        return push(self._ready("push_to_hub"), name, private=private)
 
     def as_module(self) -> PredictionModule:
         """The deterministic prediction as a module with the model's own arguments, for `torch.export`.
