@@ -31,8 +31,8 @@ def attach(
     Args:
         model: a classifier or regressor: of Hugging Face transformers, timm, `nn.TransformerEncoder`, or of
             this library with deterministic attention.
-        adapter: a folder that `save_pretrained` wrote for this model, or `owner/name` on the Hugging Face hub;
-            then nothing has to be fitted, and the other arguments are those of the adapter.
+        adapter: a folder that `save_pretrained` wrote for this model, or `owner/name` on the hub; then
+            nothing has to be fitted, and the other arguments are those of the adapter.
         layers: numbers of the attention layers that get GPs, from 0, or from -1 at the end; all where it is
             left out.
         num_inducing: M, inducing queries of every head.

@@ -1,6 +1,6 @@
 """A trained model with a GP on its attention: fit, calibrate, predict, save."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from sgpa.posthoc.answers import Answer, make_answer
 from sgpa.posthoc.calibration import calibrate
 from sgpa.posthoc.calls import Call, read_batch
 from sgpa.posthoc.fingerprint import weights_fingerprint, weights_version
+from sgpa.posthoc.generate import GeneratedToken, generate
 from sgpa.posthoc.hub import push
 from sgpa.posthoc.module import PredictionModule
 from sgpa.posthoc.onnx import export_onnx
@@ -135,6 +136,29 @@ class AttachedGp:
             )
         draws = self._draw(model, call, adapter.scales.drawn, samples=samples, seed=seed)  # [S, ..., C]
         return make_answer(adapter, rows, draws)
+
+    @checked
+    def generate(
+        self, prompt: Mapping[str, Any], *, max_new_tokens: int = 20, sample: bool = False, seed: int = 0
+    ) -> Iterator[GeneratedToken]:
+        """Text of a decoder token by token, with the uncertainty of each as soon as it is there.
+
+        Args:
+            prompt: `input_ids` [B, T] of one length, such as a tokenizer returns.
+            max_new_tokens: tokens to generate; leave the loop to stop earlier.
+            sample: draw from the calibrated probabilities instead of taking the most probable token.
+            seed: of the draws.
+
+        Returns:
+            An iterator of tokens [B] with their probability, entropy and novelty.
+
+        Example:
+            >>> for step in gp.generate(tokenizer("Once", return_tensors="pt")):  # doctest: +SKIP
+            ...     print(tokenizer.decode(step.token), float(step.novelty))
+            ...     if step.novelty > 0.99:
+            ...         break
+        """
+        return generate(self, prompt, max_new_tokens=max_new_tokens, sample=sample, seed=seed)
 
     @checked
     def save_pretrained(self, folder: str | Path) -> Path:
