@@ -61,7 +61,7 @@ def test_with_a_key_value_cache_answers_are_the_same(decoder):
         parts.append(decoder.predict(step))
     for name in FIELDS:
         joined = torch.cat([getattr(part, name) for part in parts], 1)
-        tolerance = 0.02 if name == "novelty" else 1e-4  # novelty moves in steps of 1 / held-out rows
+        tolerance = 0.03 if name == "novelty" else 1e-4  # novelty moves in steps of 1 / held-out rows
         torch.testing.assert_close(joined, getattr(whole, name), rtol=1e-3, atol=tolerance)
 
 
@@ -92,7 +92,7 @@ def test_generated_tokens_are_the_models_own_with_the_answers_of_a_whole_pass(de
     expected = decoder._model.generate(x, **options)
     assert torch.equal(torch.stack([step.token for step in steps], 1), expected[:, 4:])
     whole = decoder.predict({"input_ids": expected})
-    for name, tolerance in (("entropy", 1e-4), ("novelty", 0.02)):
+    for name, tolerance in (("entropy", 1e-4), ("novelty", 0.03)):
         told = torch.stack([getattr(step, name) for step in steps], 1)
         torch.testing.assert_close(told, getattr(whole, name)[:, 3:-1], rtol=1e-3, atol=tolerance)
 

@@ -82,12 +82,21 @@ class AttachedGp:
         return self
 
     @checked
-    def calibrate(self, loader: Iterable[Any], *, max_batches: int | None = None) -> "AttachedGp":
+    def calibrate(
+        self,
+        loader: Iterable[Any],
+        *,
+        max_batches: int | None = None,
+        unfamiliar: Mapping[str, Iterable[Any]] | None = None,
+    ) -> "AttachedGp":
         """Fit how far the GPs' variance shrinks the confidence, and what is novel, on held-out labelled rows.
 
         Args:
             loader: batches with labels, of rows that the model was not trained on.
             max_batches: batches to read; all where it is left out.
+            unfamiliar: kinds of inputs that are to look novel, batches by name. They choose what novelty
+                listens to. Where it is left out, they are made from the rows of the loader: words in another
+                order and at random, tiles, noise, blur and mixtures of images.
 
         Returns:
             Itself.
@@ -99,7 +108,7 @@ class AttachedGp:
         if self._fitted is None:
             raise InputError("calibrate: call fit(train_loader) first")
         self._check_unchanged(model)
-        self._adapter = calibrate(model, self._sites, self._fitted, loader, max_batches)
+        self._adapter = calibrate(model, self._sites, self._fitted, loader, max_batches, unfamiliar)
         self._head = self._fitted.head
         return self
 
