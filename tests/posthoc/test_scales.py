@@ -72,7 +72,7 @@ def test_first_order_variance_is_that_of_small_noise(build):
     far = tuple(replace(each, Z=each.Z + 1e4) for each in gp._adapter.gps)  # variance 1 everywhere
     sigma2 = 1e-4
     for layer in range(3):
-        scales = Scales(torch.tensor(1.0), sigma2 * torch.eye(3)[layer])
+        scales = Scales(torch.tensor(1.0), sigma2 * torch.eye(4)[layer])
         gp._adapter = replace(gp._adapter, gps=far, scales=scales)
         with torch.no_grad():
             f = gp._draw(model, read_batch(rows, torch.device("cpu")), scales.drawn, samples=30, seed=0)
@@ -83,7 +83,7 @@ def test_first_order_variance_is_that_of_small_noise(build):
 
 
 def test_noise_that_is_drawn_is_bounded_and_the_rest_is_kept():
-    scales = Scales(torch.tensor(1.5), torch.tensor([0.2, 300.0]))
-    assert torch.equal(scales.drawn, torch.tensor([0.2, 1.0]))
+    scales = Scales(torch.tensor(1.5), torch.tensor([0.2, 300.0, 2.0]))  # the last one is that of the head
+    assert torch.equal(scales.drawn, torch.tensor([0.2, 1.0, 0.0]))
     torch.testing.assert_close(scales.not_drawn.layers + scales.drawn, scales.layers)
     assert scales.not_drawn.data == scales.data

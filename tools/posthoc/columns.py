@@ -92,6 +92,7 @@ class Distances:
 class Columns:
     """Everything that is fitted to training rows."""
 
+    @torch.no_grad()
     def __init__(self, gp: AttachedGp, batches: Sequence[Any]) -> None:
         self.gp, self.model = gp, gp._attached("columns")
         self.device = device_of(self.model)

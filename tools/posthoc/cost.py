@@ -26,7 +26,8 @@ ROWS = (16, 64, 256)
 
 def resized(batches: list[Any], rows: int) -> dict[str, torch.Tensor]:
     """The first rows of several batches as one batch, padded with zeros to one number of tokens."""
-    width = max(value.shape[1] for batch in batches for value in batch.values() if value.ndim == 2)
+    wide_ones = [x.shape[1] for batch in batches for x in batch.values() if x.ndim == 2]
+    width = max(wide_ones, default=0)
 
     def wide(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.pad(x, (0, width - x.shape[1])) if x.ndim == 2 else x

@@ -10,6 +10,9 @@ from torch import Tensor
 from sgpa.core.errors import CheckpointError
 from sgpa.core.files import read_json, read_tensors, write_json, write_tensors
 from sgpa.core.saved_tensors import check_tensors
+from sgpa.posthoc.card import FILE as CARD
+from sgpa.posthoc.card import model_card
+from sgpa.posthoc.feature_gp import FeatureGp
 from sgpa.posthoc.head_gps import HeadGps
 from sgpa.posthoc.layer_gps import LayerGps
 from sgpa.posthoc.novelty import TransformerNovelty
@@ -47,6 +50,7 @@ class Adapter:
     """GPs, scales and novelty of a model, with the names of the modules that they are attached to."""
 
     gps: tuple[HeadGps, ...]
+    head_gp: FeatureGp
     scales: Scales
     novelty: TransformerNovelty
     share: float  # length-scales in units of the median distance of queries
@@ -64,11 +68,12 @@ class Adapter:
         tensors |= self.novelty.tensors()
         for i, gp in enumerate(self.gps):
             tensors |= gp.tensors(f"gp.{i}")
-        return tensors
+        return tensors | self.head_gp.tensors("gp.head")
 
     def save(self, folder: Path) -> Path:
-        """Write tensors, then the config: a folder with a config is complete."""
+        """Write tensors, a model card, then the config: a folder with a config is complete."""
         write_tensors(folder / WEIGHTS, self.tensors())
+        (folder / CARD).write_text(model_card(self, str(folder)), encoding="utf-8")
         config: dict[str, Any] = {"format": FORMAT, "layers": len(self.gps)}
         config |= {name: getattr(self, name) for name in ("modules", *NAMED)}
         write_json(folder / CONFIG, config)
@@ -83,9 +88,10 @@ class Adapter:
             modules = len(config["modules"])
             raise CheckpointError(f"{folder / CONFIG}: layers={layers} for {modules} modules; it was damaged")
         tensors, _ = read_tensors(file)
-        check_tensors(tensors, {"scales.data": (), "scales.layers": (layers,)}, file)
+        check_tensors(tensors, {"scales.data": (), "scales.layers": (layers + 1,)}, file)
         return Adapter(
             gps=tuple(HeadGps.from_tensors(tensors, f"gp.{i}", file) for i in range(layers)),
+            head_gp=FeatureGp.from_tensors(tensors, "gp.head", file),
             scales=Scales(tensors["scales.data"], tensors["scales.layers"]),
             novelty=TransformerNovelty.from_tensors(tensors, layers, file),
             modules=tuple(config["modules"]),
@@ -96,7 +102,7 @@ class Adapter:
         """GPs and novelty on a device; they are moved once."""
         if device not in self.placed:
             self.placed[device] = Placed(
-                LayerGps.on(self.gps, device), self.novelty.to(float64_device(device))
+                LayerGps.on(self.gps, self.head_gp, device), self.novelty.to(float64_device(device))
             )
         return self.placed[device]
 

@@ -12,6 +12,7 @@ from sgpa.posthoc.adapter import Adapter
 from sgpa.posthoc.attached import AttachedGp
 from sgpa.posthoc.find import find_attention
 from sgpa.posthoc.fingerprint import weights_fingerprint
+from sgpa.posthoc.hub import download, is_name
 
 
 @checked
@@ -30,8 +31,8 @@ def attach(
     Args:
         model: a classifier or regressor: of Hugging Face transformers, timm, `nn.TransformerEncoder`, or of
             this library with deterministic attention.
-        adapter: a folder that `save_pretrained` wrote for this model; then nothing has to be fitted, and the
-            other arguments are those of the folder.
+        adapter: a folder that `save_pretrained` wrote for this model, or `owner/name` on the hub; then
+            nothing has to be fitted, and the other arguments are those of the adapter.
         layers: numbers of the attention layers that get GPs, from 0, or from -1 at the end; all where it is
             left out.
         num_inducing: M, inducing queries of every head.
@@ -51,7 +52,7 @@ def attach(
     """
     check_model(model)
     if adapter is not None:
-        return _from_adapter(model, Path(adapter))
+        return _from_adapter(model, download(str(adapter)) if is_name(adapter) else Path(adapter))
     check_fields(
         "attach",
         [

@@ -1,6 +1,6 @@
 """A trained model with a GP on its attention: fit, calibrate, predict, save."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,16 @@ from sgpa.posthoc.answers import Answer, make_answer
 from sgpa.posthoc.calibration import calibrate
 from sgpa.posthoc.calls import Call, read_batch
 from sgpa.posthoc.fingerprint import weights_fingerprint, weights_version
+from sgpa.posthoc.generate import GeneratedToken, generate
+from sgpa.posthoc.hub import push
 from sgpa.posthoc.module import PredictionModule
 from sgpa.posthoc.onnx import export_onnx
 from sgpa.posthoc.passes import Pass, observe
 from sgpa.posthoc.rows import read_rows
 from sgpa.posthoc.sites import Site
 from sgpa.posthoc.statistics import Fitted, device_of, fit_statistics
+
+MAX_TOGETHER = 2048  # rows that a GPU draws samples of at once
 
 
 class AttachedGp:
@@ -78,12 +82,21 @@ class AttachedGp:
         return self
 
     @checked
-    def calibrate(self, loader: Iterable[Any], *, max_batches: int | None = None) -> "AttachedGp":
+    def calibrate(
+        self,
+        loader: Iterable[Any],
+        *,
+        max_batches: int | None = None,
+        unfamiliar: Mapping[str, Iterable[Any]] | None = None,
+    ) -> "AttachedGp":
         """Fit how far the GPs' variance shrinks the confidence, and what is novel, on held-out labelled rows.
 
         Args:
             loader: batches with labels, of rows that the model was not trained on.
             max_batches: batches to read; all where it is left out.
+            unfamiliar: kinds of inputs that are to look novel, batches by name. They choose what novelty
+                listens to. Where it is left out, they are made from the rows of the loader: words in another
+                order and at random, tiles, noise, blur and mixtures of images.
 
         Returns:
             Itself.
@@ -95,7 +108,7 @@ class AttachedGp:
         if self._fitted is None:
             raise InputError("calibrate: call fit(train_loader) first")
         self._check_unchanged(model)
-        self._adapter = calibrate(model, self._sites, self._fitted, loader, max_batches)
+        self._adapter = calibrate(model, self._sites, self._fitted, loader, max_batches, unfamiliar)
         self._head = self._fitted.head
         return self
 
@@ -134,9 +147,48 @@ class AttachedGp:
         return make_answer(adapter, rows, draws)
 
     @checked
+    def generate(
+        self, prompt: Mapping[str, Any], *, max_new_tokens: int = 20, sample: bool = False, seed: int = 0
+    ) -> Iterator[GeneratedToken]:
+        """Text of a decoder token by token, with the uncertainty of each as soon as it is there.
+
+        Args:
+            prompt: `input_ids` [B, T] of one length, such as a tokenizer returns.
+            max_new_tokens: tokens to generate; leave the loop to stop earlier.
+            sample: draw from the calibrated probabilities instead of taking the most probable token.
+            seed: of the draws.
+
+        Returns:
+            An iterator of tokens [B] with their probability, entropy and novelty.
+
+        Example:
+            >>> for step in gp.generate(tokenizer("Once", return_tensors="pt")):  # doctest: +SKIP
+            ...     print(tokenizer.decode(step.token), float(step.novelty))
+            ...     if step.novelty > 0.99:
+            ...         break
+        """
+        return generate(self, prompt, max_new_tokens=max_new_tokens, sample=sample, seed=seed)
+
+    @checked
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write an adapter folder, which `attach(model, folder)` reads; the model is not part of it."""
         return self._ready("save_pretrained").save(Path(folder))
+
+    @checked
+    def push_to_hub(self, name: str, *, private: bool = False) -> str:
+        """Upload the adapter with a model card to the Hugging Face hub; `attach(model, name)` reads it.
+
+        Args:
+            name: `owner/name` of the repository, which is created where it does not exist.
+            private: make a new repository private.
+
+        Returns:
+            The address of the upload.
+
+        Example:
+            >>> gp.push_to_hub("me/reviews-gp", private=True)  # doctest: +SKIP
+        """
+        return push(self._ready("push_to_hub"), name, private=private)
 
     def as_module(self) -> PredictionModule:
         """The deterministic prediction as a module with the model's own arguments, for `torch.export`.
@@ -203,8 +255,14 @@ class AttachedGp:
             deviation = gps[i].variance(q).clamp_min(1e-12).sqrt().unsqueeze(-1)  # [B, T, H, 1]
             return sigma[i] * gps[i].spread * deviation * eps
 
-        draws = [self._observe(model, call, noise=noise, dropout=dropout).logits for _ in range(samples)]
-        return torch.stack(draws)
+        together = max(1, MAX_TOGETHER // call.rows) if call.rows and device.type == "cuda" else 1
+        parts = []  # [S', ..., C] each
+        for start in range(0, samples, together):
+            count = min(together, samples - start)
+            several = call if count == 1 else call.repeated(count)
+            logits = self._observe(model, several, noise=noise, dropout=dropout).logits
+            parts.append(logits.unflatten(0, (count, -1)))
+        return torch.cat(parts)
 
     def _attached(self, action: str) -> nn.Module:
         if self._model is None:

@@ -1,6 +1,7 @@
 """One pass over held-out rows: scales of the variance, and the standard that novelty is measured against."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -12,23 +13,30 @@ from sgpa.posthoc.adapter import Adapter
 from sgpa.posthoc.calls import Call, read_batch
 from sgpa.posthoc.fingerprint import weights_fingerprint
 from sgpa.posthoc.layer_gps import LayerGps
-from sgpa.posthoc.novelty import TransformerNovelty
+from sgpa.posthoc.novelty import Evidence, TransformerNovelty
 from sgpa.posthoc.passes import Pass, observe
 from sgpa.posthoc.reservoir import Reservoir
 from sgpa.posthoc.rows import as_evidence, read_rows, real_rows
 from sgpa.posthoc.scales import fit_classes, fit_values
 from sgpa.posthoc.sites import Site
 from sgpa.posthoc.statistics import Fitted, device_of
+from sgpa.posthoc.unfamiliar import made_unfamiliar
 
 MAX_NUMBERS = 5e7  # logits that are kept at most
 MAX_ROWS = 20_000
+MAX_STRANGERS = 500  # rows of each kind that are made unfamiliar
 MAX_CLASSES = 1000  # with more, novelty does without classes
 IGNORED = -100  # target of tokens that do not count
 
 
 @torch.no_grad()
 def calibrate(
-    model: nn.Module, sites: tuple[Site, ...], fitted: Fitted, loader: Iterable[Any], max_batches: int | None
+    model: nn.Module,
+    sites: tuple[Site, ...],
+    fitted: Fitted,
+    loader: Iterable[Any],
+    max_batches: int | None,
+    unfamiliar: Mapping[str, Iterable[Any]] | None = None,
 ) -> Adapter:
     """Everything that a prediction needs.
 
@@ -38,10 +46,12 @@ def calibrate(
         fitted: what `fit_statistics` returned.
         loader: batches with labels.
         max_batches: batches to read; all where it is None.
+        unfamiliar: batches by kind; made from those of the loader where it is None.
     """
     device, shift = device_of(model), answers_for_next(model)
-    gps = LayerGps.on(fitted.gps, device)
+    gps = LayerGps.on(fitted.gps, fitted.head_gp, device)
     rows: Reservoir | None = None
+    strangers = Strangers(model, sites, fitted.head, gps)
     for batch in islice(loader, max_batches):
         call = read_batch(batch, device)
         seen = observe(model, sites, fitted.head, call)
@@ -51,6 +61,8 @@ def calibrate(
         real = real_rows(seen)
         keep = targets != IGNORED if real is None else (targets != IGNORED) & real
         rows.add([*read_rows(seen, gps).flat(keep), targets[keep]])
+        if unfamiliar is None:
+            strangers.add_changed(call)
     if rows is None or not len(rows):
         raise InputError("calibrate: the loader yields no labelled row")
     logits, carried, shares, states, head, targets = rows.columns()
@@ -63,11 +75,17 @@ def calibrate(
         fit = fit_classes(logits, carried, targets) if classes else fit_values(logits[:, 0], carried, targets)
     labels = fitted.labels if classes and logits.shape[1] <= MAX_CLASSES else None
     held_out = as_evidence(shares, states, head, logits)
-    novelty = TransformerNovelty.fit(fitted.states, fitted.features, labels, held_out=held_out)
+    for kind, batches in (unfamiliar or {}).items():
+        for batch in batches:
+            strangers.add(kind, read_batch(batch, device))
+    novelty = TransformerNovelty.fit(
+        fitted.states, fitted.features, labels, held_out=held_out, unfamiliar=strangers.evidence()
+    )
     head_name = next(name for name, module in model.named_modules() if module is fitted.head)
     names = tuple(site.name for site in sites)
     return Adapter(
         gps=fitted.gps,
+        head_gp=fitted.head_gp,
         scales=fit,
         novelty=novelty,
         share=fitted.share,
@@ -78,6 +96,36 @@ def calibrate(
         model=weights_fingerprint(model),
         model_type=type(model).__name__,
     )
+
+
+class Strangers:
+    """What the model shows of rows that are unfamiliar, by kind; of each at most `MAX_STRANGERS`."""
+
+    def __init__(self, model: nn.Module, sites: tuple[Site, ...], head: nn.Module, gps: LayerGps) -> None:
+        self.model, self.sites, self.head, self.gps = model, sites, head, gps
+        self.kinds: dict[str, Reservoir] = {}
+
+    def add_changed(self, call: Call) -> None:
+        """Rows of a batch, made unfamiliar."""
+        if all(kind.full for kind in self.kinds.values()) and self.kinds:
+            return
+        with suppress(InputError):  # a model need not take changed rows
+            for i, changed in enumerate(made_unfamiliar(call)):
+                self.add(str(i), changed)
+
+    def add(self, kind: str, call: Call) -> None:
+        """Rows of a batch."""
+        seen = observe(self.model, self.sites, self.head, call)
+        columns = read_rows(seen, self.gps).flat(real_rows(seen))
+        self.kinds.setdefault(kind, Reservoir(MAX_STRANGERS)).add(columns)
+
+    def evidence(self) -> list[Evidence]:
+        """Of every kind."""
+        found = []
+        for kind in self.kinds.values():
+            logits, _, shares, states, head = kind.columns()
+            found.append(as_evidence(shares, states, head, logits))
+        return found
 
 
 def answers_for_next(model: nn.Module) -> bool:

@@ -20,7 +20,7 @@ class Collected:
     """All rows of a data set, on the CPU."""
 
     logits: Tensor  # [N, C]
-    carried: Tensor  # variance that each layer carries to an output, per unit of σ²      [N, L]
+    carried: Tensor  # variance that layers and head carry to an output, per unit of σ²   [N, L + 1]
     shares: Tensor  # variance that the GPs of each layer leave                           [N, L]
     layers: Tensor  # what attention reads in layers 2 to L, averaged over tokens         [N, L - 1, E]
     head: Tensor  # what the last layer reads                                             [N, E]

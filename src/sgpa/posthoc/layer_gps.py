@@ -7,6 +7,7 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
+from sgpa.posthoc.feature_gp import FeatureGp
 from sgpa.posthoc.head_gps import HeadGps
 
 
@@ -31,13 +32,14 @@ class Group:
 
 @dataclass(frozen=True)
 class LayerGps:
-    """GPs of layers, on one device."""
+    """GPs of layers and of what the head reads, on one device."""
 
     layers: tuple[HeadGps, ...]
     groups: tuple[Group, ...]
+    head: FeatureGp
 
     @staticmethod
-    def on(layers: Sequence[HeadGps], device: torch.device) -> "LayerGps":
+    def on(layers: Sequence[HeadGps], head: FeatureGp, device: torch.device) -> "LayerGps":
         """On a GPU layers of one shape run together; on a CPU they take turns, which needs less memory."""
         moved = tuple(gp.to(device) for gp in layers)
 
@@ -47,4 +49,4 @@ class LayerGps:
 
         parts = [tuple(numbers) for _, numbers in groupby(range(len(moved)), shape)]
         groups = (Group(numbers, HeadGps.joined([moved[i] for i in numbers])) for numbers in parts)
-        return LayerGps(moved, tuple(groups))
+        return LayerGps(moved, tuple(groups), head.to(device))

@@ -4,12 +4,14 @@
 - *States*: log distance of what attention reads, averaged over tokens, to training rows, mean over layers.
 - *Output*: log distance of what the head reads to the nearest class, plus the free energy of the logits.
 
-Each view is standardised on held-out rows and counts once; where there are several layers, the first is left
-out. No out-of-distribution data and no labels are needed: classes are those that the model predicts. Novelty
-is the percentile of the sum among held-out rows, as for the library's own models (`sgpa.inference.novelty`).
+Every column is standardised on held-out rows; where there are several layers, the first is left out. Rows
+that `calibrate` makes unfamiliar itself (`unfamiliar.py`) choose the weights of the columns; without them
+every view counts once. No out-of-distribution data and no labels are needed: classes are those that the
+model predicts. Novelty is the percentile of the sum among held-out rows, as for the library's own models
+(`sgpa.inference.novelty`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,9 +21,10 @@ from sgpa.core.errors import InputError
 from sgpa.core.precision import recording
 from sgpa.core.saved_tensors import Shape, check_tensors
 from sgpa.inference.novelty import MIN_ROWS, ClassDistances, distance_shapes
+from sgpa.posthoc.view_weights import LARGEST, fit_weights
 
 FIELDS = tuple(ClassDistances.__dataclass_fields__)
-STATISTICS = ("offset", "scale", "unit", "held_out")
+STATISTICS = ("offset", "scale", "weights", "held_out")
 
 
 @dataclass(frozen=True)
@@ -76,13 +79,17 @@ class TransformerNovelty:
     views: Views
     offset: Tensor  # mean of every column over held-out rows                        [columns]
     scale: Tensor  # their standard deviation                                        [columns]
-    unit: Tensor  # standard deviation of the views output, attention and states     [3]
+    weights: Tensor  # of the standardised columns                                   [columns]
     held_out: Tensor  # sums of held-out rows, sorted                                [rows]
-    layers: int  # columns of shares
 
     @staticmethod
     def fit(
-        states: Tensor, head: Tensor, labels: Tensor | None, *, held_out: Evidence
+        states: Tensor,
+        head: Tensor,
+        labels: Tensor | None,
+        *,
+        held_out: Evidence,
+        unfamiliar: Sequence[Evidence] = (),
     ) -> "TransformerNovelty":
         """Fit to training rows, standardise on held-out rows.
 
@@ -91,6 +98,7 @@ class TransformerNovelty:
             head: what the last layer reads, [N, E].
             labels: the classes that the model predicts, [N]; None for numbers.
             held_out: rows that the model was not trained on.
+            unfamiliar: kinds of rows that choose the weights of the columns.
         """
         for name, rows in (("training", head), ("held-out", held_out)):
             if len(rows) < MIN_ROWS:
@@ -102,16 +110,17 @@ class TransformerNovelty:
         views = Views.fit(states, head, labels)
         columns = views.columns(held_out)
         offset, scale = columns.mean(0), columns.std(0).clamp_min(1e-12)
-        layers = _later(held_out.shares).shape[1]
-        grouped = _groups((columns - offset) / scale, layers)  # [N, 3]
-        unit = grouped.std(0).clamp_min(1e-12)
-        sums = (grouped / unit).sum(-1)
-        return TransformerNovelty(views, offset, scale, unit, sums.sort().values, layers)
+        z = (columns - offset) / scale
+        kinds = [(views.columns(rows.to(head.device)) - offset) / scale for rows in unfamiliar]
+        weights = fit_weights(z, [kind[kind.isfinite().all(-1)] for kind in kinds])
+        if weights is None:
+            weights = _equal_weights(z, _later(held_out.shares).shape[1])
+        return TransformerNovelty(views, offset, scale, weights, _sums(z, weights).sort().values)
 
     def score(self, rows: Evidence) -> Tensor:
-        """The sum of the standardised views, [N]: comparable between rows, without an upper end."""
+        """The weighted sum of the standardised columns, [N]: comparable between rows."""
         z = (self.views.columns(rows.to(self.offset.device)) - self.offset) / self.scale
-        return (_groups(z, self.layers) / self.unit).sum(-1)
+        return _sums(z, self.weights)
 
     def __call__(self, rows: Evidence) -> Tensor:
         """Novelty in [0, 1]: the share of held-out rows that look more familiar, [N]."""
@@ -127,7 +136,7 @@ class TransformerNovelty:
         head = ClassDistances(*(getattr(self.views.head, name).to(device) for name in FIELDS))
         views = Views(head, self.views.centre.to(device), self.views.root.to(device))
         moved = {name: getattr(self, name).to(device) for name in STATISTICS}
-        return TransformerNovelty(views=views, layers=self.layers, **moved)
+        return TransformerNovelty(views=views, **moved)
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it as named tensors, to be saved."""
@@ -139,16 +148,15 @@ class TransformerNovelty:
     @staticmethod
     def from_tensors(named: Mapping[str, Tensor], depth: int, source: object) -> "TransformerNovelty":
         """What `tensors` returned, of a model with so many attention layers."""
-        layers = max(1, depth - 1)
-        columns = 2 + layers + depth - 1
-        shapes: dict[str, Shape] = {"offset": (columns,), "scale": (columns,), "unit": (3,)}
+        columns = 2 + max(1, depth - 1) + depth - 1
+        shapes: dict[str, Shape] = dict.fromkeys(("offset", "scale", "weights"), (columns,))
         shapes |= {"held_out": ("H",), "centre": (depth - 1, "S"), "root": (depth - 1, "S", "S")}
         shapes |= distance_shapes(0, "E")
         check_tensors(named, {f"novelty.{name}": shape for name, shape in shapes.items()}, source)
         of = {name: named[f"novelty.{name}"].double() for name in shapes}
         head = ClassDistances(*(of[name] for name in distance_shapes(0, 0)))
         views = Views(head, of["centre"], of["root"])
-        return TransformerNovelty(views=views, layers=layers, **{name: of[name] for name in STATISTICS})
+        return TransformerNovelty(views=views, **{name: of[name] for name in STATISTICS})
 
 
 def _later(shares: Tensor) -> Tensor:
@@ -156,8 +164,15 @@ def _later(shares: Tensor) -> Tensor:
     return shares[:, 1:] if shares.shape[1] > 1 else shares
 
 
-def _groups(z: Tensor, layers: int) -> Tensor:
-    """Standardised columns -> the views output, attention and states, [N, 3]."""
-    output, attention, states = z.split([2, layers, z.shape[1] - 2 - layers], -1)
-    mean = states.mean(-1) if states.shape[1] else torch.zeros_like(z[:, 0])
-    return torch.stack([output.sum(-1), attention.mean(-1), mean], -1)
+def _sums(z: Tensor, weights: Tensor) -> Tensor:
+    """Weighted sums of standardised columns [N, columns], [N]."""
+    return z.clamp(-LARGEST, LARGEST) @ weights
+
+
+def _equal_weights(z: Tensor, layers: int) -> Tensor:
+    """Weights with which the views output, attention and states have one standard deviation each."""
+    weights = torch.zeros_like(z[0])
+    for part in torch.arange(len(weights), device=z.device).split([2, layers, len(weights) - 2 - layers]):
+        if len(part):
+            weights[part] = 1 / z[:, part].sum(-1).std().clamp_min(1e-12)
+    return weights

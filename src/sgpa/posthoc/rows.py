@@ -16,7 +16,7 @@ class Rows:
     """Answers of a model with what its layers showed; leading dimensions are [B], or [B, T] for tokens."""
 
     logits: Tensor  # [..., C]
-    carried: Tensor  # variance that each layer carries to an output, per unit of σ²      [..., L]
+    carried: Tensor  # variance that layers and head carry to an output, per unit of σ²   [..., L + 1]
     shares: Tensor  # variance that the GPs of each layer leave, mean over heads          [..., L]
     states: Tensor  # what attention reads in layers 2 to L, averaged over tokens         [..., L - 1, E]
     head: Tensor  # what the last layer reads                                             [..., E]
@@ -40,7 +40,7 @@ def read_rows(seen: Pass, gps: LayerGps) -> Rows:
         tokens.append(variance.mean(-1).sum(-1))  # [B, T]
     return Rows(
         seen.logits,
-        torch.cat(carried, -1),
+        torch.cat([*carried, gps.head.variance(seen.head).unsqueeze(-1)], -1),
         torch.cat(shares, -1),
         pooled_states(seen),
         seen.head,

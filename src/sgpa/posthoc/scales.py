@@ -1,7 +1,8 @@
 """How far the variance of the heads shrinks the confidence: a few numbers, fitted on held-out rows.
 
 Noise of variance σ_l² (in units of the heads' spread, times the variance that the GP leaves) in layer l gives
-the outputs the variance v(x) = Σ_l σ_l² r_l(x) to first order. A classifier's logits are divided by
+the outputs the variance v(x) = Σ_l σ_l² r_l(x) to first order. One more term is the variance of a GP over
+what the model's head reads. A classifier's logits are divided by
 
     T(x) = (τ² + π/8 v(x))^½,
 
@@ -31,17 +32,21 @@ class Scales:
     """τ² and σ_l²; `Scales.none` leaves every output as it is."""
 
     data: Tensor  # τ²      []
-    layers: Tensor  # σ_l²   [L]
+    layers: Tensor  # σ_l² of the layers, then of what the head reads   [L + 1]
 
     @staticmethod
     def none(layers: int) -> "Scales":
-        """τ = 1 and σ = 0: predictions are those of the model alone."""
-        return Scales(torch.ones((), dtype=torch.float64), torch.zeros(layers, dtype=torch.float64))
+        """τ = 1 and σ = 0 of so many layers: predictions are those of the model alone."""
+        return Scales(torch.ones((), dtype=torch.float64), torch.zeros(layers + 1, dtype=torch.float64))
 
     @property
     def drawn(self) -> Tensor:
-        """σ_l² of noise that is drawn, [L]: at most the head's own spread, beyond which first order fails."""
-        return self.layers.clamp_max(LARGEST_NOISE)
+        """σ_l² of noise that is drawn, [L + 1]: at most a head's own spread, beyond which first order fails.
+
+        Noise of what the model's head reads is not drawn.
+        """
+        inner, last = self.layers.clamp_max(LARGEST_NOISE).split([len(self.layers) - 1, 1])
+        return torch.cat([inner, torch.zeros_like(last)])
 
     @property
     def not_drawn(self) -> "Scales":

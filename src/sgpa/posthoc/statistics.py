@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from sgpa.core.errors import InputError
 from sgpa.posthoc.calls import Call, read_batch
+from sgpa.posthoc.feature_gp import FeatureGp
 from sgpa.posthoc.gains import measure_gains
 from sgpa.posthoc.head_gps import HeadGps
 from sgpa.posthoc.passes import Pass, find_head, observe
@@ -28,6 +29,7 @@ class Fitted:
 
     head: nn.Module
     gps: tuple[HeadGps, ...]
+    head_gp: FeatureGp
     states: Tensor  # what attention reads in layers 2 to L, of training rows    [N, L - 1, E]
     features: Tensor  # what the head reads                                      [N, E]
     labels: Tensor  # the classes that the model predicts                        [N]
@@ -110,7 +112,8 @@ def fit_statistics(
         for q, s, g, site in zip(queries.columns(), deviations, gains, sites, strict=True)
     )
     states, features, labels = rows.columns()
-    return Fitted(head, gps, states, features, labels, share)
+    head_gp = FeatureGp.fit(features.to(device))
+    return Fitted(head, gps, head_gp, states, features, labels, share)
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -8,7 +8,7 @@ import torch
 from sgpa.posthoc.audit.model import Classifier
 from sgpa.posthoc.audit.rows import BATCH, Batches, Parts
 from sgpa.posthoc.calls import logits_of, read_batch
-from sgpa.posthoc.collect import dropout_modules
+from sgpa.posthoc.passes import dropout_modules
 from sgpa.posthoc.statistics import device_of
 
 DROPOUT_SAMPLES = 10

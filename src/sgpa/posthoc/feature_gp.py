@@ -1,0 +1,62 @@
+"""A sparse GP over what the head of a model reads.
+
+Its inputs are whitened, so that the kernel exp(-½ |x - x'|² / ℓ²) weighs all directions of training rows
+alike. It is known at inducing points, as the GPs of the heads are (`head_gps.py`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sgpa.core.precision import full_precision
+from sgpa.core.saved_tensors import check_tensors
+from sgpa.posthoc.head_gps import HeadGps
+
+POINTS = 256  # inducing points; at most a quarter of the rows
+SHRINKAGE = 0.01  # of the covariance towards a multiple of I
+
+
+@dataclass(frozen=True)
+class FeatureGp:
+    """Whitening and inducing points."""
+
+    centre: Tensor  # mean of training rows                                  [E]
+    root: Tensor  # W with W W' = covariance^-1                              [E, E]
+    gp: HeadGps  # one head of width E
+
+    @staticmethod
+    def fit(x: Tensor) -> "FeatureGp":
+        """To rows [N, E]; the length-scale is their median distance."""
+        centre = x.double().mean(0)
+        centred = x.double() - centre
+        C = centred.T @ centred / len(x)
+        eye = torch.eye(C.shape[0], dtype=C.dtype, device=C.device)
+        shrunk = (1 - SHRINKAGE) * C + SHRINKAGE * C.diagonal().mean().clamp_min(1e-12) * eye
+        root = torch.linalg.solve_triangular(torch.linalg.cholesky(shrunk), eye, upper=False).T
+        whitened, one = (centred @ root).float().unsqueeze(1), torch.ones(1, device=x.device)
+        points = min(POINTS, max(1, len(x) // 4))
+        gp = HeadGps.fit(whitened, one.view(1, 1).clone(), one, points=points, share=1.0, name="head")
+        return FeatureGp(centre.float(), root.float().contiguous(), gp)
+
+    def variance(self, x: Tensor) -> Tensor:
+        """Prior variance that the inducing points leave at x [..., E], in [0, 1]: [...]."""
+        with full_precision(x):
+            whitened = (x.float() - self.centre) @ self.root
+        return self.gp.variance(whitened.unsqueeze(-2)).squeeze(-1)
+
+    def to(self, device: torch.device) -> "FeatureGp":
+        """The same on another device."""
+        return FeatureGp(self.centre.to(device), self.root.to(device), self.gp.to(device))
+
+    def tensors(self, prefix: str) -> dict[str, Tensor]:
+        """All of it, to be saved."""
+        return {f"{prefix}.centre": self.centre, f"{prefix}.root": self.root} | self.gp.tensors(prefix)
+
+    @staticmethod
+    def from_tensors(named: Mapping[str, Tensor], prefix: str, source: object) -> "FeatureGp":
+        """What `tensors` returned."""
+        check_tensors(named, {f"{prefix}.centre": ("E",), f"{prefix}.root": ("E", "E")}, source)
+        gp = HeadGps.from_tensors(named, prefix, source)
+        return FeatureGp(named[f"{prefix}.centre"], named[f"{prefix}.root"], gp)
