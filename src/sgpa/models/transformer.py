@@ -14,7 +14,7 @@ from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError
 from sgpa.core.files import check_fit, load_exactly
 from sgpa.core.inputs import Inputs, tensors_of
-from sgpa.core.noise import Dropout, check_seed, dropping, seeded
+from sgpa.core.noise import MAX_SAMPLES, Dropout, check_seed, dropping, seeded
 from sgpa.core.precision import full_precision
 from sgpa.core.types import AttentionOutput, Kl, ModelOutput, Prediction
 from sgpa.gp.likelihoods import LIKELIHOODS
@@ -258,8 +258,10 @@ class Transformer(nn.Module):
         """Outputs [S, N, C] of all rows in the model's present mode; arguments as in `predict`."""
         check_seed(seed)
         samples = self.usual_samples if samples is None else samples
-        if samples < 1:
-            raise InputError(f"samples={samples}: at least one is needed; `predict` takes 0 to draw nothing")
+        if not 1 <= samples <= MAX_SAMPLES:
+            raise InputError(
+                f"samples={samples} (allowed: 1 to {MAX_SAMPLES}; `predict` takes 0 to draw nothing)"
+            )
         states = self.global_state()
 
         def outputs(rows: Inputs) -> Tensor:
