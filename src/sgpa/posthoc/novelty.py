@@ -18,7 +18,7 @@ from torch import Tensor
 from sgpa.core.errors import InputError
 from sgpa.core.precision import recording
 from sgpa.core.saved_tensors import Shape, check_tensors
-from sgpa.inference.novelty import MIN_ROWS, ClassDistances, distance_shapes
+from sgpa.inference.novelty import MIN_ROWS, ClassDistances, check_statistics, distance_shapes
 
 FIELDS = tuple(ClassDistances.__dataclass_fields__)
 
@@ -129,6 +129,7 @@ class TransformerNovelty:
             shapes |= distance_shapes(i, "E" if i == 0 else f"E{i}")
         check_tensors(named, {f"novelty.{name}": shape for name, shape in shapes.items()}, source)
         of = {name: named[f"novelty.{name}"] for name in shapes}
+        check_statistics(torch.cat([of["scale"], of["unit"]]), of["held_out"], source)
         parts = [ClassDistances(*(of[name].double() for name in distance_shapes(i, 0))) for i in range(depth)]
         statistics = {name: of[name] for name in ("offset", "scale", "unit", "held_out")}
         return TransformerNovelty(views=Views(parts[0], tuple(parts[1:])), layers=layers, **statistics)
