@@ -1,4 +1,4 @@
-"""`python -m tests.soak --minutes 30`: memory of a process that trains, predicts and serves without end.
+"""`python -m tests.soak --minutes 30`: memory of a process that trains, attaches and predicts without end.
 
 The first fifth warms up. After that the slope of the resident memory over time, by least squares, must stay
 below a limit.
@@ -14,8 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tests.support.tiny_transformers import TorchEncoder, attached, batch, make
 from tests.support.training_runs import SGPA, blobs, trainer
 
+import sgpa
 from sgpa.inference.serve import serve
 from sgpa.models import Transformer
 
@@ -29,7 +31,7 @@ def resident() -> float:
 
 
 def work(number: int, folder: Path) -> None:
-    """Train, save, load, predict and serve once."""
+    """Train, save, load, predict and serve once, then attach a GP and train a layer."""
     model = trainer(folder / str(number % 4), seed=number).fit() if number < 4 else trainer(seed=number).fit()
     saved = Transformer.from_pretrained(model.save_pretrained(folder / "model"))
     x = blobs(30, number).inputs
@@ -37,6 +39,27 @@ def work(number: int, folder: Path) -> None:
         saved.predict(x, seed=seed)
     saved.predict(x, samples=0)
     serve(SGPA.build(saved.config), rows=8).predict(x)
+    attach_and_open(folder / "adapter", number)
+    train_layer(number)
+
+
+def attach_and_open(folder: Path, number: int) -> None:
+    """Fit a GP to a model, save it, attach it again and predict."""
+    model = make(TorchEncoder, number % 7)
+    attached(model).save_pretrained(folder)
+    sgpa.attach(model, folder).predict(batch(model, 12, number), samples=2)
+
+
+def train_layer(number: int) -> None:
+    """Three steps of an attention layer, then samples of it."""
+    torch.manual_seed(number)
+    layer, x = sgpa.MultiheadSgpa(8, 2, batch_first=True, num_global=3), torch.randn(4, 6, 8)
+    optimiser = torch.optim.Adam(layer.parameters(), 1e-3)
+    for _ in range(3):
+        optimiser.zero_grad()
+        (layer(x, x, x)[0].square().mean() + sgpa.total_kl(layer, dataset_size=100)).backward()
+        optimiser.step()
+    sgpa.sample(layer, x, x, x)
 
 
 def slope(times: list[float], memory: list[float]) -> float:

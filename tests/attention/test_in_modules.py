@@ -88,7 +88,7 @@ def test_samples_differ_and_their_number_is_checked():
     assert draws.shape == (3, B, T, E)
     assert not torch.equal(draws[0], draws[1])
     assert not draws.requires_grad
-    with pytest.raises(ConfigError, match=r"samples=0 \(allowed: 1 or more\)"):
+    with pytest.raises(ConfigError, match=r"samples=0 \(allowed: 1 to 1000000\)"):
         sgpa.sample(model, x, samples=0)
 
 

@@ -45,6 +45,34 @@ def test_a_recipe_has_the_same_seeds(tmp_path, seed):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--seeds", 2**70], f"seeds={2**70} (allowed: 1 to 1000)"),
+        (["--workers", 10**9], "workers=1000000000 (allowed: 1 to 1000)"),
+        (["--set", "ensemble=1000000000"], "ensemble=1000000000 (allowed: 1 to 1000)"),
+    ],
+)
+def test_absurd_numbers_of_runs_are_one_line(tmp_path, words, complaint):
+    outcome = sgpa("benchmark", "digits", "--methods", "mle", "--out", tmp_path / "run", *words)
+    assert complaint in outcome.complaint
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_absurd_number_of_samples_is_one_line(photos):
+    outcome = sgpa("predict", "digits", photos / "cat" / "0.png", "--samples", 10**14)
+    assert f"samples={10**14} (allowed: 1 to 1000000, or 0 to draw nothing)" in outcome.complaint
+
+
+def test_memory_that_runs_out_is_one_line(photos, monkeypatch):
+    def fail(*_, **__):
+        raise MemoryError("Unable to allocate 43.7 TiB for an array")
+
+    monkeypatch.setattr("sgpa.inference.answers.Trained.predict_files", fail)
+    outcome = sgpa("predict", "digits", photos / "cat" / "0.png")
+    assert outcome.complaint.startswith("error: not enough memory for 43.7 TiB; use fewer samples")
+
+
 @pytest.mark.parametrize("command", [["train", "digits"], ["benchmark", "digits"], ["demo"]])
 def test_a_run_cannot_be_written_to_a_file(tmp_path, command):
     file = tmp_path / "file"
@@ -62,6 +90,7 @@ def test_names_that_are_not_utf8_are_one_line(photos, tmp_path):
         assert "not valid UTF-8" in sgpa(*command, "--out", tmp_path / odd).complaint
     for command in (["report"], ["evaluate"], ["predict"], ["train", "text"]):
         assert "xff" in sgpa(*command, tmp_path / f"{odd}.csv").complaint
+    assert "not valid UTF-8" in sgpa("predict", "digits", photos / "cat" / f"{odd}.png").complaint
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")

@@ -1,10 +1,13 @@
 """Frozen networks: where they are found, what they compute, what is kept."""
 
+import shutil
+
 import pytest
 import torch
 from PIL import Image
 
 from sgpa.core.errors import ConfigError, InputError
+from sgpa.core.files import read_tensors, write_tensors
 from sgpa.data.backbones import cache, locate
 from sgpa.data.backbones.cache import Rows, cached
 from sgpa.data.backbones.hidden_states import blocks_of, chosen_layer, hidden_state
@@ -143,6 +146,30 @@ def test_damaged_cache_files_are_computed_again(tmp_path):
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:40])
     assert cached(["a"], "s", compute, None, tmp_path).flat.tolist() == [[1, 1]]
+
+
+def test_features_that_were_exchanged_are_computed_again(tmp_path):
+    def compute(value):
+        return lambda rows: Rows.of([torch.full((2, 3), value)] * (rows.stop - rows.start))
+
+    cached(["a", "b"], "one", compute(1.0), None, tmp_path)
+    (file,) = tmp_path.iterdir()
+    saved, note = read_tensors(file)
+    tensors = {name: x.clone() for name, x in saved.items()}  # the file is mapped into memory
+    cached(["a", "b"], "two", compute(2.0), None, tmp_path)
+    (other,) = set(tmp_path.iterdir()) - {file}
+    changes = (
+        lambda: shutil.copyfile(other, file),
+        lambda: write_tensors(file, tensors | {"lengths": torch.tensor([1, 2])}, note),
+        lambda: write_tensors(file, tensors | {"lengths": torch.tensor([4, 0])}, note),
+        lambda: write_tensors(file, tensors | {"flat": tensors["flat"] * torch.nan}, note),
+        lambda: write_tensors(file, tensors | {"flat": tensors["flat"].flatten()}, note),
+    )
+    for change in changes:
+        change()
+        again = cached(["a", "b"], "one", compute(1.0), None, tmp_path)
+        assert torch.equal(again.flat, tensors["flat"])
+        assert again.lengths.tolist() == [2, 2]
 
 
 def test_kept_features_equal_fresh_ones(bert):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import sgpa
-from sgpa.core.errors import CheckpointError, SgpaError
+from sgpa.core.errors import CheckpointError, NumericalError, SgpaError
 from sgpa.core.files import read_json, read_tensors, write_json, write_tensors
 from sgpa.core.saved_tensors import check_tensors
 from sgpa.inference import readers
@@ -117,6 +117,20 @@ def test_statistics_of_novelty_must_fit_the_model(exported):
     write_tensors(file, tensors | {"novelty.scale": tensors["novelty.scale"] / 0})
     with pytest.raises(CheckpointError, match=r"novelty.scale has entries that are no finite numbers"):
         sgpa.load(exported)
+    write_tensors(file, tensors | {"novelty.held_out": tensors["novelty.held_out"][:0]})
+    with pytest.raises(CheckpointError, match=r"novelty.held_out is empty"):  # its novelty would be 0 / 0
+        sgpa.load(exported)
+    for name in ("novelty.scale", "novelty.held_out"):
+        write_tensors(file, tensors | {name: -tensors[name]})
+        with pytest.raises(CheckpointError, match="scale or held_out are no statistics of rows"):
+            sgpa.load(exported)
+
+
+def test_an_answer_without_a_finite_novelty_is_not_given(exported):
+    model = sgpa.load(exported)
+    object.__setattr__(model, "novelty", lambda rows: torch.full((len(rows),), torch.nan))
+    with pytest.raises(NumericalError, match="novelty is not finite; its statistics were damaged"):
+        model.predict(torch.rand(2, 1, 8, 8))
 
 
 @pytest.mark.parametrize("name", ["run.json", "reader.json", "model/config.json", "model/model.safetensors"])

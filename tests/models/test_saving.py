@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sgpa.core.errors import CheckpointError, ConfigError, SgpaError
+from sgpa.core.errors import CheckpointError, ConfigError, NumericalError, SgpaError
 from sgpa.core.files import read_tensors, write_tensors
 from sgpa.models import KernelAttentionConfig, ModelConfig, PatchConfig, SgpaConfig, Transformer, saving
 
@@ -36,6 +36,7 @@ def change_weights(folder, change):
     [
         (lambda w: w / 0, "head.weight has entries that are NaN or infinite"),
         (lambda w: w * float("nan"), "head.weight has entries that are NaN or infinite"),
+        (lambda w: w.double() * 1e300, "head.weight has entries that are NaN or infinite"),  # in float32
         (lambda w: w.to(torch.int8), "head.weight holds torch.int8 numbers, the model has torch.float32"),
         (lambda w: w > 0, "head.weight holds torch.bool numbers"),
         (lambda w: w.to(torch.complex64), "head.weight holds torch.complex64 numbers"),
@@ -45,6 +46,14 @@ def test_weights_that_are_not_finite_floats_are_refused(saved, change, complaint
     change_weights(saved, change)
     with pytest.raises(CheckpointError, match=complaint):
         Transformer.from_pretrained(saved)
+
+
+@pytest.mark.parametrize("samples", [None, 0])
+def test_answers_that_are_not_finite_are_not_given(saved, samples):
+    change_weights(saved, lambda w: w.sign() * 3e38)
+    model = Transformer.from_pretrained(saved)
+    with pytest.raises(NumericalError, match="the outputs of the model are not finite"):
+        model.predict(torch.randn(2, 1, 8, 8), samples=samples)
 
 
 def test_half_precision_weights_are_accepted(saved):

@@ -7,7 +7,7 @@ import transformers
 from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from support.tiny_transformers import HIDDEN, IMAGE, make
+from .tiny_transformers import HIDDEN, IMAGE, make
 
 WORDS = [f"{a}{b}" for a in ("ka", "lo", "mi", "nu", "pe") for b in ("ra", "so", "ti", "vu", "xe", "zo")]
 NAMES = ("cat", "dog", "horse")

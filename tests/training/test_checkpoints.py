@@ -7,6 +7,7 @@ from sgpa.core.errors import CheckpointError
 from sgpa.core.files import read_tensors, write_tensors
 from sgpa.training.checkpoints import previous, read_run, save_run
 from sgpa.training.logs import append, history
+from support.training_runs import Stop, stop_at, trainer
 
 
 def flip_a_bit(file):
@@ -50,6 +51,17 @@ def test_a_damaged_checkpoint_without_another_is_an_error(tmp_path):
     flip_a_bit(file)
     with pytest.raises(CheckpointError, match="damaged"):
         read_run(file)
+
+
+def test_moments_of_another_type_resume_in_the_type_of_the_weights(tmp_path):
+    expected = trainer(tmp_path / "whole").fit().state_dict()
+    with pytest.raises(Stop):
+        trainer(tmp_path / "run", on_progress=stop_at(2)).fit()
+    file = tmp_path / "run" / "checkpoint.safetensors"
+    tensors, note = read_tensors(file)
+    write_tensors(file, {n: x.double() if n.startswith("adam.") else x for n, x in tensors.items()}, note)
+    resumed = trainer(tmp_path / "run").fit().state_dict()
+    assert all(torch.equal(expected[name], resumed[name]) for name in expected)
 
 
 def test_repairs_are_summed_over_the_epochs_of_a_log(tmp_path):

@@ -320,6 +320,11 @@ def test_missing_targets_and_strange_data_are_refused():
         sgpa.fit(x)
     with pytest.raises(InputError, match="TensorDataset does not give pairs"):
         sgpa.fit(torch.utils.data.TensorDataset(x))
+    for bad, named in (((x + torch.inf, y), "inputs"), ((x, y * torch.nan), "targets")):
+        with pytest.raises(InputError, match=f"fit: {named} have entries that are NaN or infinite"):
+            sgpa.fit(*bad)
+        with pytest.raises(InputError, match=f"fit: validation {named} have entries that are NaN"):
+            sgpa.fit(x, y, validation=bad)
     with pytest.raises(ConfigError, match=r"validation=1 \(allowed: between 0 and 1, or held-out data\)"):
         sgpa.fit(x, y, CONFIG, validation=1)
     with pytest.raises(ConfigError, match=r"augment='mixup' \(allowed: auto, a function, or None\)"):

@@ -12,7 +12,7 @@ from sgpa.attention.masks import Mask, read_mask
 from sgpa.attention.moments import Moments
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
-from sgpa.core.noise import Dropout
+from sgpa.core.noise import MAX_SAMPLES, Dropout
 from sgpa.core.precision import full_precision, recording, require_finite
 from sgpa.core.types import AttentionOutput, Kl
 
@@ -100,8 +100,8 @@ class Attention(nn.Module):
             value [B, T, E], or [S, B, T, E] with `samples=S`, zero at padding, and the KL of the layer.
         """
         check_inputs(x, key_padding_mask, self.embed_dim, self.name)
-        if samples is not None and samples < 1:
-            raise InputError(f"{self.name}: samples={samples} (allowed: 1 or more)")
+        if samples is not None and not 1 <= samples <= MAX_SAMPLES:
+            raise InputError(f"{self.name}: samples={samples} (allowed: 1 to {MAX_SAMPLES})")
         sizes = (len(x), self.num_heads, x.shape[1], x.shape[1])
         mask = read_mask(attn_mask, is_causal, sizes=sizes, like=x, name=self.name)
         if key_padding_mask is not None:

@@ -12,6 +12,7 @@ from sgpa.attention.multihead import LEAST_SCALE, SCALES, MultiheadSgpa
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.foreign import errors_of
+from sgpa.core.noise import samples_check
 
 
 def sgpa_layers(module: nn.Module) -> list[MultiheadSgpa]:
@@ -138,7 +139,7 @@ def sample(module: nn.Module, *inputs: Any, samples: int = 10, **options: Any) -
         >>> sample(model.eval(), torch.randn(4, 5, 8), samples=3).shape
         torch.Size([3, 4, 5, 8])
     """
-    check_fields("sample", [("samples", samples, samples >= 1, "1 or more")])
+    check_fields("sample", [samples_check(samples)])
     with sampling(module):
         outputs = [module(*inputs, **options) for _ in range(samples)]
     values = [output[0] if isinstance(output, tuple) else output for output in outputs]

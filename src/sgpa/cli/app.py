@@ -18,7 +18,7 @@ from sgpa.cli.report import report
 from sgpa.cli.signals import terminable
 from sgpa.cli.time import bench, time
 from sgpa.cli.train import train_app
-from sgpa.core.errors import SgpaError
+from sgpa.core.errors import SgpaError, out_of_memory
 
 ABOUT = "Transformers with calibrated uncertainty: attention as a sparse Gaussian process."
 EXAMPLES: dict[Any, str] = {  # every command, with the example that its help ends with
@@ -61,10 +61,18 @@ app.add_typer(data_app, name="data")
 
 
 def main() -> None:
-    """Entry point: an expected error is one line and exit status 2; an interrupt is 130, SIGTERM 143."""
+    """Entry point: an expected error is one line and exit status 2; an interrupt is 130, SIGTERM 143.
+
+    So is memory that runs out.
+    """
     try:
         with terminable():
             app(standalone_mode=True)
     except (SgpaError, OSError) as error:
         show_error(error)
+        raise SystemExit(2) from None
+    except (MemoryError, RuntimeError) as error:
+        if (text := out_of_memory(error)) is None:
+            raise
+        show_error(text)
         raise SystemExit(2) from None

@@ -85,8 +85,11 @@ def predict(
     for file in files or []:
         require_path(file)
     from sgpa.core.devices import check_device
+    from sgpa.core.files import check_file_name
     from sgpa.inference.answers import write_csv
 
+    for file in files or []:
+        check_file_name(file)
     check_device(device)
     saved = saved_predictor(run)
     with console.status("reading the model"):

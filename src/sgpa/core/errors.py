@@ -1,6 +1,7 @@
 """Exceptions of the package. A message is one line: the argument, its value, what is allowed."""
 
 import errno
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
@@ -70,6 +71,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f" (known: {', '.join(names)})" if names else ""
 
 
+LESS = "use fewer samples, smaller batches or smaller inputs"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -80,6 +82,19 @@ def disk_full(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """One line about memory that NumPy, torch or CUDA could not allocate; None for other errors.
+
+    >>> out_of_memory(RuntimeError("can't allocate memory: you tried to allocate 80 bytes. Error code 12"))
+    'not enough memory for 80 bytes; use fewer samples, smaller batches or smaller inputs'
+    """
+    text = str(error)
+    if not isinstance(error, MemoryError) and not re.search("allocate memory|out of memory", text):
+        return None
+    asked = re.search(r"allocate ([\d.]+ \w+)", text)
+    return f"not enough memory{f' for {asked[1]}' if asked else ''}; {LESS}"
 
 
 class LostWorker(SgpaError):

@@ -211,5 +211,5 @@ def check_weights(weights: Mapping[str, Tensor], source: Path | str, expected: M
         wanted = expected[name].dtype if name in expected else weight.dtype
         if weight.dtype != wanted and not (weight.is_floating_point() and wanted.is_floating_point):
             raise CheckpointError(f"{source}: {name} holds {weight.dtype} numbers, the model has {wanted}")
-        if not weight.isfinite().all():
+        if not weight.to(wanted).isfinite().all():
             raise CheckpointError(f"{source}: {name} has entries that are NaN or infinite; it was damaged")

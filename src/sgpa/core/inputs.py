@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import ArgumentError, InputError, shown
+from sgpa.core.foreign import errors_of
 
 
 def _check(owner: str, **parts: tuple[object, str, type]) -> None:
@@ -105,6 +107,7 @@ class Words:
         return Words(self.ids.to(device), self.layers.to(device))
 
 
+@checked
 @dataclass(frozen=True)
 class Features:
     """A padded batch of sequences of features, such as the hidden states of a frozen network.
@@ -135,12 +138,12 @@ class Features:
     @staticmethod
     def of(values: Tensor, lengths: Tensor | Sequence[int] | None = None) -> "Features":
         """Rows whose first `lengths` [N] tokens are real; all of them where none are given."""
-        if values.ndim != 3:
-            raise InputError(f"features: shape {list(values.shape)} (allowed: [N, T, F])")
+        _check("Features", values=(values, "NTF", float))
         N, T = values.shape[:2]
         if lengths is None:
             return Features(values, torch.zeros(N, T, dtype=torch.bool, device=values.device))
-        real = torch.as_tensor(lengths, device=values.device)
+        with errors_of("Features: lengths are no numbers"):
+            real = torch.as_tensor(lengths, device=values.device)
         if real.shape != (N,) or bool((real < 1).any()) or bool((real > T).any()):
             raise InputError(
                 f"features: lengths have shape {list(real.shape)} (allowed: {N} numbers, 1 to {T})"

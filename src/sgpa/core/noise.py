@@ -13,15 +13,21 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from sgpa.core.errors import check_fields
+from sgpa.core.errors import Check, check_fields
 
 LARGEST_SEED = 2**32 - 1
+MAX_SAMPLES = 1_000_000  # of one prediction: more are a mistake
 
 
 def check_seed(seed: int) -> None:
     """Raise unless all generators that a seed goes to accept it."""
     fine = isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed <= LARGEST_SEED
     check_fields("random numbers", [("seed", seed, fine, f"a whole number, 0 to {LARGEST_SEED}")])
+
+
+def samples_check(samples: int) -> Check:
+    """The check of a number of samples, for `check_fields`."""
+    return "samples", samples, 1 <= samples <= MAX_SAMPLES, f"1 to {MAX_SAMPLES}"
 
 
 @dataclass(frozen=True)

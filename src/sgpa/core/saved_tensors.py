@@ -41,6 +41,8 @@ def check_tensors(
             known = "".join(f", {k} = {sizes[k]}" for k in shape if isinstance(k, str) and k in sizes)
             allowed = f"[{', '.join(map(str, shape))}]{known}"
             raise CheckpointError(f"{source}: {name} has shape {list(given.shape)} (allowed: {allowed})")
+        if given.numel() == 0:
+            raise CheckpointError(f"{source}: {name} is empty; it was damaged")
         if given.is_complex() or not given.isfinite().all():
             raise CheckpointError(f"{source}: {name} has entries that are no finite numbers; it was damaged")
     return sizes

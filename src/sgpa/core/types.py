@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError
 from sgpa.core.inputs import Inputs
 
@@ -83,6 +84,7 @@ class Loss:
         return torch.stack([self.nll, self.kl_g, self.kl_a, self.total])
 
 
+@checked
 @dataclass(frozen=True)
 class Classification:
     """Predicted class probabilities, with the uncertainty split into two parts (in nats).
@@ -130,6 +132,7 @@ class Classification:
         return self.entropy
 
 
+@checked
 @dataclass(frozen=True)
 class Regression:
     """Predicted values as an equal mixture of Laplace(f_s, b_s), one component per sample.
@@ -175,6 +178,7 @@ class Regression:
         """Out-of-distribution score, high for unfamiliar inputs: the predictive variance, [B]."""
         return self.variance
 
+    @checked
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """Lower and upper ends of the central interval that should hold `level` of the values, [B] each.
 

@@ -105,6 +105,8 @@ class Trained:
         prediction = self.rule.calibrated(self.predictor.predict(rows.inputs))
         require_finite(lambda: "the model's answers are not finite; it was damaged", prediction.score)
         novelty = None if self.novelty is None else self.novelty(rows.inputs)
+        if novelty is not None:
+            require_finite(lambda: "novelty is not finite; its statistics were damaged", novelty)
         reasons = self.rule.reasons(prediction.score, novelty)
         added = [{"trust": not reason, "reason": reason} for reason in reasons]
         if novelty is not None:

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sgpa.core.errors import InputError
+from sgpa.core.errors import CheckpointError, InputError
 from sgpa.core.files import read_tensors
 from sgpa.core.inputs import Inputs
 from sgpa.core.precision import recording
@@ -58,6 +58,11 @@ class ClassDistances:
 
     def to_class(self, x: Tensor) -> Tensor:
         """Squared distance to the nearest class mean, [N]."""
+        if x.shape[-1] != len(self.centre):
+            raise InputError(
+                f"novelty: rows have {x.shape[-1]} features, its statistics {len(self.centre)}: they are of "
+                "another model"
+            )
         whitened = (x.double() - self.centre) @ self.within, (self.means - self.centre) @ self.within
         if recording(x):  # ONNX has no cdist
             return (whitened[0].unsqueeze(1) - whitened[1]).square().sum(-1).amin(-1)  # of [N, K, E]
@@ -79,6 +84,12 @@ def distance_shapes(number: int, width: int | str) -> dict[str, Shape]:
         f"{number}.{name}": shape
         for name, shape in zip(ClassDistances.__dataclass_fields__, shapes, strict=True)
     }
+
+
+def check_statistics(scale: Tensor, held_out: Tensor, source: object) -> None:
+    """Raise unless saved deviations are positive and saved scores of held-out rows ascend."""
+    if not (scale > 0).all() or not (held_out.diff() >= 0).all():
+        raise CheckpointError(f"{source}: scale or held_out are no statistics of rows; it was damaged")
 
 
 @dataclass(frozen=True)
@@ -146,6 +157,7 @@ class Novelty:
             shapes |= distance_shapes(i, width)
         check_tensors(named, {f"novelty.{name}": shape for name, shape in shapes.items()}, source)
         of = {name: named[f"novelty.{name}"].double() for name in shapes}
+        check_statistics(of["scale"], of["held_out"], source)
         parts = [ClassDistances(*(of[name] for name in distance_shapes(i, width))) for i in range(depth)]
         return Novelty(parts[0], tuple(parts[1:]), of["offset"], of["scale"], of["held_out"])
 

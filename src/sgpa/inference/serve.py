@@ -21,7 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields, first_line
 from sgpa.core.inputs import Inputs
-from sgpa.core.noise import Draw, Playback, Recording, check_seed, source
+from sgpa.core.noise import Draw, Playback, Recording, check_seed, samples_check, source
 from sgpa.core.precision import matrix_units, require_finite, unchecked
 from sgpa.core.types import Prediction, Predictor
 from sgpa.methods import DropoutPredictor, SampledPredictor
@@ -73,7 +73,7 @@ class Served(Predictor):
             raise InputError("only models of images can be served: other sequences have many lengths")
         check_fields(
             "serve",
-            [("rows", rows, rows >= 1, "1 or more"), ("samples", samples, samples >= 1, "1 or more")],
+            [("rows", rows, rows >= 1, "1 or more"), samples_check(samples)],
         )
         self.model, self.samples, self.rows, self.dropout = model, samples, rows, dropout
         self.inputs = torch.zeros(rows, e.channels, e.image_size, e.image_size, device=model.device)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from sgpa.core.arguments import checked
 from sgpa.core.errors import ConfigError, InputError, check_fields
 from sgpa.core.inputs import Inputs
+from sgpa.core.noise import samples_check
 from sgpa.core.types import Classification, Predictor
 from sgpa.methods.base import (
     NOTHING,
@@ -78,7 +79,7 @@ class KfacLaplace(PostHoc):
                 base_check(self.base),
                 ("prior", self.prior, self.prior in PRIORS, ", ".join(PRIORS)),
                 ("predictive", self.predictive, self.predictive in PREDICTIVES, ", ".join(PREDICTIVES)),
-                ("samples", self.samples, self.samples >= 1, "1 or more"),
+                samples_check(self.samples),
             ],
         )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
 from sgpa.core.inputs import Inputs
+from sgpa.core.noise import samples_check
 from sgpa.core.types import Prediction, Predictor
 from sgpa.methods.base import NOTHING, Method, PostHoc, Tensors, base_check
 from sgpa.methods.mle import Mle
@@ -36,7 +37,7 @@ class McDropout(PostHoc):
     id = "mcd"
 
     def __post_init__(self) -> None:
-        checks = [base_check(self.base), ("samples", self.samples, self.samples >= 1, "1 or more")]
+        checks = [base_check(self.base), samples_check(self.samples)]
         check_fields("mcd", checks)
 
     @property

@@ -6,6 +6,7 @@ from sgpa.attention.multihead import LEAST_SCALE, SCALES
 from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
 from sgpa.core.inputs import Batch
+from sgpa.core.noise import samples_check
 from sgpa.core.types import Loss, Predictor
 from sgpa.gp.objective import KlWeights, Progress, negative_elbo
 from sgpa.methods.base import NOTHING, Method, Tensors
@@ -52,7 +53,7 @@ class Sgpa(Method):
                     LEAST_SCALE <= self.initial_variance_scale <= 1,
                     SCALES,
                 ),
-                ("samples", self.samples, self.samples >= 1, "1 or more"),
+                samples_check(self.samples),
             ],
         )
 

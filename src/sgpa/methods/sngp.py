@@ -11,6 +11,7 @@ from torch import Tensor
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, NumericalError, check_fields
 from sgpa.core.inputs import Batch, Inputs
+from sgpa.core.noise import samples_check
 from sgpa.core.types import Loss, Prediction, Predictor
 from sgpa.gp.objective import Progress, negative_elbo
 from sgpa.methods.base import NOTHING, Calibration, Method, Tensors
@@ -73,7 +74,7 @@ class Sngp(Method):
             [
                 ("covariance", self.covariance, self.covariance in INFORMATION, ", ".join(INFORMATION)),
                 ("predictive", self.predictive, self.predictive in PREDICTIVES, ", ".join(PREDICTIVES)),
-                ("samples", self.samples, self.samples >= 1, "1 or more"),
+                samples_check(self.samples),
                 ("mean_field_factor", factor, 0 <= factor < math.inf, "a number that is not negative"),
             ],
         )

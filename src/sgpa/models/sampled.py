@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError
 from sgpa.core.inputs import Inputs
+from sgpa.core.noise import MAX_SAMPLES
 from sgpa.core.types import Prediction, Predictor
 from sgpa.models.linearised import check_sampled
 from sgpa.models.modes import evaluating
@@ -23,8 +24,8 @@ class SampledPredictor(Predictor):
     samples: int
 
     def __post_init__(self) -> None:
-        if self.samples < 0:
-            raise InputError(f"samples={self.samples}: at least one is needed, or 0 to draw nothing")
+        if not 0 <= self.samples <= MAX_SAMPLES:
+            raise InputError(f"samples={self.samples} (allowed: 1 to {MAX_SAMPLES}, or 0 to draw nothing)")
         with evaluating(self.model):
             if self.samples == 0 and self.model.stochastic:
                 check_sampled(self.model)

@@ -14,8 +14,8 @@ from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError
 from sgpa.core.files import check_fit, load_exactly
 from sgpa.core.inputs import Inputs, tensors_of
-from sgpa.core.noise import Dropout, check_seed, dropping, seeded
-from sgpa.core.precision import full_precision
+from sgpa.core.noise import MAX_SAMPLES, Dropout, check_seed, dropping, seeded
+from sgpa.core.precision import full_precision, require_finite
 from sgpa.core.types import AttentionOutput, Kl, ModelOutput, Prediction
 from sgpa.gp.likelihoods import LIKELIHOODS
 from sgpa.models import saving
@@ -49,6 +49,7 @@ EMBEDDINGS: dict[type[Any], type[nn.Module]] = {
 }
 
 
+NOT_FINITE = "the outputs of the model are not finite; its weights are too large, or were damaged"
 SUMMED = 64  # tokens: what sums over tokens are divided by
 
 
@@ -258,15 +259,19 @@ class Transformer(nn.Module):
         """Outputs [S, N, C] of all rows in the model's present mode; arguments as in `predict`."""
         check_seed(seed)
         samples = self.usual_samples if samples is None else samples
-        if samples < 1:
-            raise InputError(f"samples={samples}: at least one is needed; `predict` takes 0 to draw nothing")
+        if not 1 <= samples <= MAX_SAMPLES:
+            raise InputError(
+                f"samples={samples} (allowed: 1 to {MAX_SAMPLES}; `predict` takes 0 to draw nothing)"
+            )
         states = self.global_state()
 
         def outputs(rows: Inputs) -> Tensor:
             return self(rows, samples=samples, states=states).f
 
         with seeded(seed, self.device):
-            return torch.cat(list(self.in_batches(outputs, inputs, samples, batch_size)), 1)
+            f = torch.cat(list(self.in_batches(outputs, inputs, samples, batch_size)), 1)  # [S, N, C]
+        require_finite(lambda: NOT_FINITE, f)
+        return f
 
     @checked
     def moments(self, inputs: Inputs, *, batch_size: int | None = None) -> tuple[Tensor, Tensor]:
@@ -280,6 +285,7 @@ class Transformer(nn.Module):
 
             memory = 1 if self.device.type == "cpu" else 10  # of a pass that is differentiated, in samples
             moments = torch.cat(list(self.in_batches(both, inputs, memory, batch_size)))
+        require_finite(lambda: NOT_FINITE, moments)
         return moments[..., 0], moments[..., 1:]
 
     def in_batches(

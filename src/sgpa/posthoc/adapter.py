@@ -20,6 +20,7 @@ from sgpa.posthoc.scales import Scales
 
 CONFIG, WEIGHTS = "adapter.json", "adapter.safetensors"
 FORMAT = 1
+DTYPES = (torch.float32, torch.float64, torch.int64)
 NAMED = ("share", "head", "classes", "shift", "model", "model_type")
 
 
@@ -88,6 +89,9 @@ class Adapter:
             modules = len(config["modules"])
             raise CheckpointError(f"{folder / CONFIG}: layers={layers} for {modules} modules; it was damaged")
         tensors, _ = read_tensors(file)
+        for name, tensor in tensors.items():
+            if tensor.dtype not in DTYPES:
+                raise CheckpointError(f"{file}: {name} holds {tensor.dtype} numbers; it was damaged")
         check_tensors(tensors, {"scales.data": (), "scales.layers": (layers + 1,)}, file)
         return Adapter(
             gps=tuple(HeadGps.from_tensors(tensors, f"gp.{i}", file) for i in range(layers)),

@@ -90,7 +90,7 @@ class HeadGps:
         check_tensors(named, shapes, source)
         if not (named[f"{prefix}.lengthscale"] > 0).all():
             raise CheckpointError(f"{source}: {prefix}.lengthscale is not positive; it was damaged")
-        Z, lengthscale, spread, gain = (named[f"{prefix}.{name}"] for name in SAVED)
+        Z, lengthscale, spread, gain = (named[f"{prefix}.{name}"].float() for name in SAVED)
         return HeadGps.make(Z, lengthscale, spread, gain, prefix)
 
 

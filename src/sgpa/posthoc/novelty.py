@@ -20,7 +20,7 @@ from torch import Tensor
 from sgpa.core.errors import InputError
 from sgpa.core.precision import recording
 from sgpa.core.saved_tensors import Shape, check_tensors
-from sgpa.inference.novelty import MIN_ROWS, ClassDistances, distance_shapes
+from sgpa.inference.novelty import MIN_ROWS, ClassDistances, check_statistics, distance_shapes
 from sgpa.posthoc.view_weights import LARGEST, fit_weights
 
 FIELDS = tuple(ClassDistances.__dataclass_fields__)
@@ -154,6 +154,7 @@ class TransformerNovelty:
         shapes |= distance_shapes(0, "E")
         check_tensors(named, {f"novelty.{name}": shape for name, shape in shapes.items()}, source)
         of = {name: named[f"novelty.{name}"].double() for name in shapes}
+        check_statistics(of["scale"], of["held_out"], source)
         head = ClassDistances(*(of[name] for name in distance_shapes(0, 0)))
         views = Views(head, of["centre"], of["root"])
         return TransformerNovelty(views=views, **{name: of[name] for name in STATISTICS})

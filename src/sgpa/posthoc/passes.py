@@ -122,6 +122,11 @@ def answered_rows(x: Tensor, result: Tensor, logits: Tensor) -> Tensor:
         same = (result.to(logits.dtype) == logits.unsqueeze(1)).all(-1)  # [B, T]
         rows = torch.arange(x.shape[0], device=x.device)  # not len(x), which an exported program would fix
         return x[rows, same.float().argmax(1)]
+    if x.shape[:-1].numel() != logits.shape[:-1].numel():
+        raise InputError(
+            f"head: its input {list(x.shape)} does not give the outputs {list(logits.shape)}; name the layer "
+            "that makes them"
+        )
     return x.reshape(*logits.shape[:-1], x.shape[-1])
 
 

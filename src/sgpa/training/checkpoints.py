@@ -97,10 +97,12 @@ def load_run(
     load_exactly(model, _under("model.", tensors), path)
     for name, parameter in model.named_parameters():
         if f"adam.step.{name}" in tensors:
-            shapes = {"step": (), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
-            check_tensors(tensors, {f"adam.{key}.{name}": shape for key, shape in shapes.items()}, path)
+            kinds = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
+            shapes = {f"adam.{key}.{name}": like.shape for key, like in kinds.items()}
+            check_tensors(tensors, shapes, path)
             optimiser.state[parameter] = {
-                key: tensors[f"adam.{key}.{name}"].to(parameter.device, copy=True) for key in shapes
+                key: tensors[f"adam.{key}.{name}"].to(parameter.device, like.dtype, copy=True)
+                for key, like in kinds.items()
             }
     random = _under("random.", tensors)
     if any(state.dtype != torch.uint8 or state.ndim != 1 for state in random.values()):

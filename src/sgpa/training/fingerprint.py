@@ -21,6 +21,7 @@ from sgpa.core.inputs import tensors_of
 from sgpa.data import Dataset
 from sgpa.methods import Method
 from sgpa.models import ModelConfig
+from sgpa.training.function_data import function_as_data
 from sgpa.training.legacy_fingerprint import legacy_fingerprint
 from sgpa.training.optim import OptimConfig
 
@@ -44,7 +45,7 @@ class Fingerprint:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """All that decides the result, as JSON; data as digests."""
-        weights, augment = self.init_from, self.train.augment
+        weights = self.init_from
         return {
             "method": without_defaults(self.method),
             "model": without_defaults(self.config),
@@ -52,7 +53,7 @@ class Fingerprint:
             "seed": self.seed,
             "extra_selectors": [without_defaults(method) for method in self.extra_selectors],
             "data": {"train": data_digest(self.train), "validation": data_digest(self.validation)},
-            **({"augment": without_defaults(augment)} if is_dataclass(augment) else {}),
+            **_augmentation(self.train.augment),
             "init_from": None if weights is None else digest(*(weights[name] for name in sorted(weights))),
         }
 
@@ -101,6 +102,14 @@ def without_defaults(value: Any) -> Any:
         kind = {"kind": type(value).__name__}
         return kind | {name: without_defaults(part) for name, part in changed.items()}
     return [without_defaults(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _augmentation(function: Any) -> dict[str, Any]:
+    """A data set's augmentation, unless it is a function of this package: recipes decide those."""
+    if is_dataclass(function):
+        return {"augment": without_defaults(function)}
+    named = function is None or getattr(function, "__module__", "").startswith("sgpa.")
+    return {} if named else {"augment": function_as_data(function)}
 
 
 def _default(field: Field[Any]) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.foreign import errors_of
-from sgpa.core.inputs import Features, Graphs, Inputs, Words
+from sgpa.core.inputs import Features, Graphs, Inputs, Words, tensors_of
 from sgpa.data import Dataset
 from sgpa.models import FeatureConfig, GraphConfig, PatchConfig, TokenConfig, WordsConfig
 from sgpa.models.config.embedding import EmbeddingConfig
@@ -48,6 +48,10 @@ def as_data(inputs: Any, targets: Any, *, regression: bool, name: str = "") -> t
     y, classes = as_targets(targets, f"{name}targets")
     y = y.float() if regression else y
     x = as_inputs(inputs, f"{name}inputs")
+    for part in (*tensors_of(x), y):
+        if not part.is_meta and not part.isfinite().all():
+            what = "targets" if part is y else "inputs"
+            raise InputError(f"fit: {name}{what} have entries that are NaN or infinite")
     return (Dataset(x, y) if whole is None else replace(whole, inputs=x, targets=y)), classes
 
 

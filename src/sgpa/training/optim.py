@@ -12,6 +12,7 @@ from sgpa.core.errors import check_fields
 from sgpa.models.bayesian import BayesianLinear
 
 MOST = 1_000_000  # epochs, and rows of a step
+MAX_LR = 1e3
 SELECTIONS = ("nll", "accuracy", "mae", "last")
 
 
@@ -54,7 +55,7 @@ class OptimConfig:
             [
                 ("epochs", self.epochs, 1 <= self.epochs <= MOST, f"1 to {MOST}"),
                 ("batch_size", self.batch_size, 1 <= self.batch_size <= MOST, f"1 to {MOST}"),
-                ("lr", self.lr, 0 < self.lr < 1e3, "positive"),
+                ("lr", self.lr, 0 < self.lr < MAX_LR, f"above 0 and below {MAX_LR:g}"),
                 ("final_lr", self.final_lr, 0 <= self.final_lr <= self.lr, f"0 to lr={self.lr}"),
                 ("warmup", self.warmup, 0 <= self.warmup < self.epochs, "0 up to, but not, epochs"),
                 ("clip", self.clip, self.clip is None or self.clip > 0, "positive, or none"),

@@ -11,6 +11,7 @@ from torch import Tensor
 from sgpa.core.errors import CheckpointError
 from sgpa.core.files import ensure_directory, read_tensors, write_tensors
 from sgpa.core.inputs import Features
+from sgpa.core.saved_tensors import check_tensors
 from sgpa.data.fetch import Progress
 from sgpa.data.sources import cache_dir
 
@@ -67,9 +68,21 @@ def cached(
 
 def _read_or_compute(file: Path, rows: slice, compute: Callable[[slice], Rows]) -> Rows:
     try:
-        saved = read_tensors(file)[0]
-        return Rows(saved["flat"], saved["lengths"])
-    except (CheckpointError, KeyError):  # missing or damaged
+        return _read(file, rows.stop - rows.start)
+    except CheckpointError:  # missing, damaged, or exchanged for another
         part = compute(rows)
-        write_tensors(file, {"flat": part.flat, "lengths": part.lengths})
+        write_tensors(file, {"flat": part.flat, "lengths": part.lengths}, note=file.stem)
         return part
+
+
+def _read(file: Path, count: int) -> Rows:
+    """The rows of a file, which holds its own name: it may have been exchanged for that of other rows."""
+    saved, name = read_tensors(file)
+    check_tensors(saved, {"flat": ("T", "F"), "lengths": (count,)}, file)
+    rows = Rows(saved["flat"], saved["lengths"])
+    right = rows.flat.dtype == torch.float16 and rows.lengths.dtype == torch.int64
+    if name != file.stem or not right or bool((rows.lengths < 1).any()):
+        raise CheckpointError(f"{file} does not hold the features of its rows")
+    if int(rows.lengths.sum()) != len(rows.flat):
+        raise CheckpointError(f"{file} has {len(rows.flat)} tokens, not {int(rows.lengths.sum())}")
+    return rows

@@ -14,6 +14,7 @@ from sgpa.models import DotProductConfig, KernelAttentionConfig, KernelConfig, M
 from sgpa.training.optim import OptimConfig
 
 ATTENTIONS = ("kernel", "sdp")
+MAX_RUNS = 1000  # seeds, ensembles, members of one
 _BY_PLAN = {"attention": "choose the attention of the plan (--attention) instead"}
 _BASE = derived({"base": "it is the recipe's maximum-likelihood model"})
 _MODEL = derived({**_BY_PLAN, "weights": "the method decides it", "head": "the method decides it"})
@@ -74,15 +75,16 @@ class Recipe:
                     0 <= (self.stage2_dropout or 0) < 1,
                     "0 or more, below 1",
                 ),
-                ("ensemble", self.ensemble, self.ensemble >= 1, "1 or more"),
-                ("ensembles", self.ensembles, self.ensembles >= 1, "1 or more"),
+                *(
+                    (name, getattr(self, name), 1 <= getattr(self, name) <= MAX_RUNS, f"1 to {MAX_RUNS}")
+                    for name in ("ensemble", "ensembles", "seeds")
+                ),
                 (
                     "max_error",
                     self.max_error,
                     self.max_error is None or 0 < self.max_error < (math.inf if self._values else 1),
                     "above 0" if self._values else "between 0 and 1",
                 ),
-                ("seeds", self.seeds, self.seeds >= 1, "1 or more"),
                 ("methods", self.methods, set(self.methods) <= set(CATALOGUE), ", ".join(CATALOGUE)),
             ],
         )

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from sgpa.core.errors import ConfigError
+from sgpa.core.errors import ConfigError, check_fields
+from sgpa.experiments.recipes.schema import MAX_RUNS
 from sgpa.experiments.runner.baselines import evaluate_baselines
 from sgpa.experiments.runner.collect import collect, write_results
 from sgpa.experiments.runner.evaluate import evaluate_cell
@@ -20,6 +21,8 @@ from sgpa.methods import Ensemble
 from sgpa.training import process_group
 from sgpa.training.lock import locked
 from sgpa.training.plan import Plan
+
+MAX_WORKERS = 1000
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,10 @@ def benchmark(
     """
     process_group.begin(run_folder.device)
     seeds = seeds or run_folder.recipe.seeds
+    limits = {"seeds": (seeds, MAX_RUNS), "workers": (workers, MAX_WORKERS)}
+    check_fields(
+        "benchmark", [(n, value, 1 <= value <= most, f"1 to {most}") for n, (value, most) in limits.items()]
+    )
     cells = grid(plans, seeds, run_folder.recipe.ensembles)
 
     def lead() -> Outcome:

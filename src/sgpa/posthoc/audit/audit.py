@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sgpa.core.arguments import checked
 from sgpa.core.devices import check_device
 from sgpa.core.errors import check_fields
 from sgpa.core.noise import check_seed
@@ -56,6 +57,7 @@ class Audit:
         return {"schema": 1, "recommendation": self.recommendation} | asdict(self)
 
 
+@checked
 def audit(
     model: str | Path,
     data: str | Path,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sgpa.core.errors import InputError, first_line
+from sgpa.core.foreign import errors_of
 from sgpa.data.backbones.locate import need_transformers
 from sgpa.posthoc.audit.checks import IMAGE, TEXT, read_kind
 
@@ -56,7 +57,9 @@ def open_classifier(folder: Path, device: str) -> Classifier:
     if kind == TEXT:
         return Classifier(model, kind, classes, _text_encoder(folder, model), 0)
     processor = _open(transformers.AutoImageProcessor, folder)
-    return Classifier(model, kind, classes, _image_encoder(processor), _side(processor))
+    with errors_of(f"{folder}: its image processor has no size"):
+        side = _side(processor)
+    return Classifier(model, kind, classes, _image_encoder(folder, processor), side)
 
 
 def _open(loader: Any, folder: Path, **options: Any) -> Any:
@@ -78,16 +81,18 @@ def _text_encoder(folder: Path, model: Any) -> Encode:
     longest = int(min(positions - offset, tokenizer.model_max_length, MAX_TOKENS))
 
     def encode(texts: Sequence[str]) -> dict[str, Tensor]:
-        rows = tokenizer(list(texts), padding=True, truncation=True, max_length=longest, return_tensors="pt")
-        return dict(rows)
+        limits = {"padding": True, "truncation": True, "max_length": longest}
+        with errors_of(f"{folder}: its tokenizer cannot read the texts"):
+            return dict(tokenizer(list(texts), **limits, return_tensors="pt"))
 
     return encode
 
 
-def _image_encoder(processor: Any) -> Encode:
+def _image_encoder(folder: Path, processor: Any) -> Encode:
     def encode(images: Tensor) -> dict[str, Tensor]:
-        rows = processor(list(images.numpy()), return_tensors="pt", input_data_format="channels_first")
-        return {"pixel_values": rows["pixel_values"]}
+        with errors_of(f"{folder}: its image processor cannot read the images"):
+            rows = processor(list(images.numpy()), return_tensors="pt", input_data_format="channels_first")
+            return {"pixel_values": rows["pixel_values"]}
 
     return encode
 
