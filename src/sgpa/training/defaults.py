@@ -58,7 +58,7 @@ class Kind:
 SHORT = Kind(steps=6000, batch_size=50, lr=3e-3)  # images of at most `FEW` patches
 IMAGES = Kind(steps=1200, batch_size=50, lr=3e-3, stage1_share=0.35, steps_per_row=2, most_steps=6000)
 TEXTS = Kind(steps=600, batch_size=32, lr=1e-3)
-LONG_TEXTS = Kind(steps=60, epochs=4, batch_size=32, lr=2e-4)  # that start as logistic regression
+LONG_TEXTS = Kind(steps=60, epochs=4, batch_size=32, lr=5e-5)  # that start as logistic regression
 FEATURES = Kind(steps=200, epochs=7, batch_size=32, lr=1e-3, kl_a=3e-3)  # of a frozen network
 GRAPHS = Kind(steps=1500, batch_size=50, lr=1e-3, weight_decay=0.0)
 FEW = 25
