@@ -26,9 +26,9 @@ COLUMNS = CLASSIFICATION
 RECIPE = (
     "Reviews of IMDB's training set: five disjoint sets of up to 4,000, one a seed; 5,000 others chose the "
     "settings. Tested on 1,000 fixed reviews of its test set. From scratch: `sgpa.fit` on the different "
-    "words of a text, with a vocabulary of 8,000, as `sgpa train text` reads them. MiniLM: `sgpa.fit` on frozen "
-    "features, as `sgpa train text --backbone minilm` computes them; the seconds are without theirs. TF-IDF: "
-    "words and pairs of words, C = 10. Logistic regression on MiniLM: features averaged over a text, "
+    "words of a text, with a vocabulary of 8,000, as `sgpa train text` reads them. MiniLM: `sgpa.fit` on "
+    "frozen features, as `sgpa train text --backbone minilm` computes them; the seconds are without theirs. "
+    "TF-IDF: words and pairs of words, C = 10. Logistic regression on MiniLM: features averaged over a text, "
     "standardised, C by cross-validation."
 )
 TARGETS = {400: {"NLL ↓": 0.445}, 4000: {"NLL ↓": 0.33}}  # with a backbone
