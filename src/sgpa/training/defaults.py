@@ -60,7 +60,15 @@ IMAGES = Kind(steps=1200, batch_size=50, lr=3e-3, stage1_share=0.35, steps_per_r
 TEXTS = Kind(steps=600, batch_size=32, lr=1e-3)
 LONG_TEXTS = Kind(steps=60, epochs=4, batch_size=32, lr=5e-5)  # that start as logistic regression
 FEATURES = Kind(steps=200, epochs=7, batch_size=32, lr=1e-3, kl_a=3e-3)  # of a frozen network
-GRAPHS = Kind(steps=1500, batch_size=50, lr=1e-3, weight_decay=0.0)
+GRAPHS = Kind(
+    steps=600,
+    batch_size=50,
+    lr=2e-3,
+    weight_decay=0.0,
+    stage1_share=0.35,
+    steps_per_row=0.6,
+    most_steps=6000,
+)
 FEW = 25
 LONG = 256  # tokens of a text
 GROUP = 4  # neighbouring tokens of long texts that are averaged to one
@@ -200,7 +208,7 @@ def model_for(embedding: EmbeddingConfig) -> ModelConfig:
     elif isinstance(embedding, FeatureConfig):
         size = {"depth": 1, "heads": 4, "width": 64, "pooling": "sequence"}
     elif isinstance(embedding, GraphConfig):
-        size = {"depth": 4, "heads": 8, "width": 80, "pooling": "sequence"}
+        size = {"depth": 4, "heads": 4, "width": 64, "pooling": "sequence"}
     attention = KernelAttentionConfig(kernel=kernel_for(embedding))
     return ModelConfig(embedding=embedding, attention=attention, dropout=0.1, **size)
 
