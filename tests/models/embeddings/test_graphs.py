@@ -46,3 +46,16 @@ def test_one_direction_keeps_half_of_the_edges():
     halved = one_direction(graphs())
     assert halved.edges.tolist() == [[[0, 1], [1, 2]], [[0, 1], [-1, -1]]]
     assert halved.edge_types.tolist() == [[0, 1], [2, -1]]
+
+
+def test_graphs_know_whether_both_directions_are_listed():
+    batch = graphs()
+    assert batch.undirected
+    assert not replace(batch, edges=batch.edges[:, :3], edge_types=batch.edge_types[:, :3]).undirected
+    other_type = batch.edge_types.clone()
+    other_type[0, 0] = 2
+    assert not replace(batch, edge_types=other_type).undirected
+    loop = batch.edges.clone()
+    loop[1, :2] = 0
+    assert not replace(batch, edges=loop).undirected
+    assert Graphs(batch.nodes, batch.edges[:, :0], batch.edge_types[:, :0], batch.identifiers).undirected
