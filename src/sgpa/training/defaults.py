@@ -47,6 +47,7 @@ class Kind:
     lr: float
     weight_decay: float = 0.3
     stage1_share: float = 0.2  # of the steps train a point model; the sparse GP starts from its weights
+    stage2_rate: float = 1.0  # the rate of the second stage, as a share of `lr`
     steps_per_row: float = 0.0  # for many rows, up to `most_steps`
     most_steps: int = 0
 
@@ -66,6 +67,7 @@ GRAPHS = Kind(
     lr=2e-3,
     weight_decay=0.0,
     stage1_share=0.35,
+    stage2_rate=0.25,
     steps_per_row=0.6,
     most_steps=6000,
 )
@@ -151,8 +153,8 @@ def defaults_for(
         )
     first = max(1, min(epochs - 1, round(share * epochs)))
 
-    def optim(epochs: int) -> OptimConfig:
-        rate = kind.lr if lr is None else lr
+    def optim(epochs: int, rate_share: float = 1.0) -> OptimConfig:
+        rate = rate_share * (kind.lr if lr is None else lr)
         return OptimConfig(
             epochs=epochs,
             batch_size=batch,
@@ -171,7 +173,7 @@ def defaults_for(
             initial_variance_scale=INITIAL_VARIANCE_SCALE,
         ),
         stage1=optim(first),
-        stage2=optim(max(1, epochs - first)),
+        stage2=optim(max(1, epochs - first), kind.stage2_rate),
         total=optim(epochs),
     )
 
