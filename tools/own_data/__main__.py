@@ -31,7 +31,7 @@ def main() -> None:
         "--data-dir", type=Path, default=os.environ.get("SGPA_DATA"), help="where the data are"
     )
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--backbone", help="of texts: a folder, where the package of MiniLM is not installed")
+    parser.add_argument("--backbone", help="of texts: a folder with MiniLM's weights, or none")
     parser.add_argument("--append", type=Path, help="a .jsonl file that receives the line")
     options = parser.parse_args()
     torch.set_num_threads(1)
