@@ -85,6 +85,7 @@ def test_answers_are_a_table_in_notebooks():
     assert "and 5 more" in html
     assert html.count("<svg") == 20
     assert answers[1].trust is False
-    with pytest.raises(AttributeError, match="the answer has no 'novelty'; it has file, label"):
-        _ = answers[0].novelty
+    assert answers[0].novelty is None  # not measured
+    with pytest.raises(AttributeError, match="the answer has no 'margin'; it has file, label"):
+        _ = answers[0].margin
     assert AnswerList([])._repr_html_() == "<p>no answers</p>"

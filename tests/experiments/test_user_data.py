@@ -18,7 +18,7 @@ from sgpa.experiments.runner.run_folder import load_task
 from sgpa.experiments.tasks import ImageFolderConfig, TextTableConfig
 from sgpa.experiments.tasks.base import split_rows
 from sgpa.inference.saved import read_saved
-from sgpa.models import PatchConfig
+from sgpa.models import GraphConfig, PatchConfig
 from sgpa.training.compare import Comparison
 from sgpa.training.defaults import defaults_for, patch_size
 from sgpa.training.left_out import LeftOut
@@ -277,6 +277,14 @@ def test_recipes_of_user_data_have_the_defaults_of_fit(tmp_path):
     with pytest.raises(ConfigError, match=r"epochs=1 \(allowed: 2 or more\)"):
         user_recipe(photos, 240, epochs=1)
     assert find("digits").name == "digits"
+
+
+def test_second_stage_of_molecules_has_a_quarter_of_the_rate():
+    graphs = GraphConfig(node_types=3, edge_types=2)
+    for rate, given in ((2e-3, {}), (1e-2, {"lr": 1e-2})):
+        chosen = defaults_for(graphs, 255, outputs=1, likelihood="laplace", **given)
+        assert (chosen.stage1.lr, chosen.stage2.lr) == (rate, rate / 4)
+    assert [chosen.stage1.epochs, chosen.stage2.epochs] == [42, 78]
 
 
 def test_steps_grow_with_the_number_of_rows_for_photographs_only():

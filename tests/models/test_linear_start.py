@@ -6,8 +6,12 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
+from sgpa.data import Dataset
+from sgpa.methods import Mle
 from sgpa.models import KernelAttentionConfig, MeanFieldConfig, TokenConfig, Transformer
 from sgpa.models.linear_start import linear_start, logistic_regression, token_shares
+from sgpa.training.optim import OptimConfig
+from sgpa.training.trainer import Trainer
 from support.small_models import small
 
 CONFIG = TokenConfig(vocabulary=30, max_tokens=20, embedding_width=16, scale=0.3, linear_start=True)
@@ -69,3 +73,20 @@ def test_other_models_stay_as_they_are(other):
     assert not linear_start(other, ids, y)
     for name, value in other.state_dict().items():
         assert torch.equal(value, before[name])
+
+
+def test_start_is_kept_where_training_makes_it_worse():
+    ids, y = texts(120)
+    optim = OptimConfig(epochs=2, batch_size=10, lr=3.0, final_lr=0.0, select_every=1)
+    config = small(CONFIG, KernelAttentionConfig(), width=16, depth=1, outputs=2, pooling="sequence")
+    train, held_out = Dataset(ids[:80], y[:80]), Dataset(ids[80:], y[80:])
+    trained = Trainer(
+        method=Mle(attention=KernelAttentionConfig()),
+        config=config, optim=optim, train=train, validation=held_out, seed=0,
+    ).fit()  # fmt: skip
+    torch.manual_seed(0)
+    start = Transformer(config)
+    assert linear_start(start, train.inputs, train.targets)
+    torch.testing.assert_close(
+        trained.predict(held_out.inputs).probabilities, start.predict(held_out.inputs).probabilities
+    )

@@ -31,11 +31,13 @@ def main() -> None:
         "--data-dir", type=Path, default=os.environ.get("SGPA_DATA"), help="where the data are"
     )
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--backbone", help="of texts: a folder with MiniLM's weights, or none")
     parser.add_argument("--append", type=Path, help="a .jsonl file that receives the line")
     options = parser.parse_args()
     torch.set_num_threads(1)
     module = importlib.import_module(f"tools.own_data.{options.kind}")
     more = {} if options.device == "cpu" else {"device": options.device}
+    more |= {} if options.backbone is None else {"backbone": options.backbone}
     origin = provenance(options.device)  # before a long measurement, in which the checkout may change
     scores = module.measure(options.rows, options.seed, options.data_dir, **more)
     line = json.dumps(

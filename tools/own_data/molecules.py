@@ -86,7 +86,9 @@ def trained(
     task: SomeMolecules, splits: Splits, seed: int, data_dir: Path | None, device: str
 ) -> dict[str, list[float]]:
     """The model that a user gets, and both of those that it was chosen from. One training made them all."""
-    embedding = GraphConfig(node_types=1, edge_types=1, identifier_width=WIDTH, endpoint_types=True)
+    embedding = GraphConfig(
+        node_types=1, edge_types=1, identifier_width=WIDTH, endpoint_types=True, undirected=True
+    )
     defaults = defaults_for(embedding, len(splits.train), outputs=1, likelihood="laplace")
     fields = recipe_fields(defaults) | {"optim": defaults.stage1, "refit_scale": True}
     recipe = Recipe(name=task.dataset, task=task, seeds=1, methods=("sgpa", "mle"), **fields)

@@ -142,6 +142,7 @@ def text(
         label_column=label,
         vocabulary=vocabulary,
         lowercase=True,
+        words=True,
         split_seed=seed,
         split="stratified",
         backbone=absolute(backbone),

@@ -48,7 +48,7 @@ def _methods(method: str, compare: bool, validation: "Dataset") -> tuple[str, ..
     """The methods to train; "auto": SGPA and the point model, with a temperature if one can be fitted."""
     targets = validation.targets
     several = not targets.is_floating_point() and bool((targets != targets[0]).any())
-    chosen = ("sgpa", "ts" if several else "mle") if method == AUTO else (method_id(method),)
+    chosen = ("sgpa", "ts" if several else "mle") if method == AUTO else (method,)
     return tuple(dict.fromkeys((*chosen, *(("mle",) if compare else ()))))
 
 
@@ -76,6 +76,8 @@ def train_user_data(
     from sgpa.training import process_group
 
     check_device(device)
+    if method != AUTO:
+        method = method_id(method)  # an unknown one is refused before the data are read
     _compute_features(task)
     with console.status("reading the data"):
         splits = load_task(task, seed, None).splits

@@ -4,15 +4,19 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+SHOWN = 20  # rows of a table, where there are many
 
-def html_table(header: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
-    """A table with a header; cells are escaped.
+
+def html_table(header: Sequence[Any], rows: Iterable[Sequence[Any]], most: int | None = None) -> str:
+    """A table with a header; cells are escaped. Of more than `most` rows only so many are shown.
 
     >>> html_table(["a"], [["<b>"]])
     '<table><tr><th>a</th></tr><tr><td>&lt;b&gt;</td></tr></table>'
     """
-    lines = [_row("th", header), *(_row("td", cells) for cells in rows)]
-    return f"<table>{''.join(lines)}</table>"
+    rows = list(rows)
+    lines = [_row("th", header), *(_row("td", cells) for cells in rows[:most])]
+    left = 0 if most is None else len(rows) - most
+    return f"<table>{''.join(lines)}</table>" + (f"<p>and {left} more</p>" if left > 0 else "")
 
 
 def html_bar(share: float, colour: str = "#4878a8") -> str:

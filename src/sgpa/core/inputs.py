@@ -60,6 +60,20 @@ class Graphs:
     def __getitem__(self, rows: Tensor | slice) -> "Graphs":
         return Graphs(self.nodes[rows], self.edges[rows], self.edge_types[rows], self.identifiers[rows])
 
+    @property
+    def undirected(self) -> bool:
+        """Whether every edge is listed in both directions, with one type, and none joins a node to itself."""
+        (u, v), types, n = self.edges.unbind(-1), self.edge_types, self.nodes.shape[1]
+        if not types.numel():
+            return True
+        real, kinds = types >= 0, int(types.max()) + 2
+        up, down = (
+            ((low * n + high) * kinds + types).masked_fill(~(real & (u < v if low is u else u > v)), -1)
+            for low, high in ((u, v), (v, u))
+        )  # a number an edge, [B, M]
+        same = bool((up.sort(1).values == down.sort(1).values).all())
+        return same and not bool((real & (u == v)).any())
+
     def trimmed(self, multiple: int = 1) -> "Graphs":
         """Without the columns that are padding in every graph (padding comes last).
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError
+from sgpa.core.html import SHOWN, html_bar, html_table
 from sgpa.core.inputs import Inputs
 
 BISECTIONS = 40  # of a quantile
@@ -131,6 +132,16 @@ class Classification:
         """Out-of-distribution score, high for unfamiliar inputs: the predictive entropy, [B]."""
         return self.entropy
 
+    def _repr_html_(self) -> str:
+        """A table of the first rows for notebooks; a bar shows the probability of the label."""
+        p = self.probabilities.max(-1).values.tolist()
+        columns = (self.label.tolist(), p, self.entropy.tolist(), self.mutual_information.tolist())
+        rows = [
+            (i, label, f"{p:.3f}", html_bar(p), f"{h:.3f}", f"{mi:.3f}")
+            for i, (label, p, h, mi) in enumerate(zip(*columns, strict=True))
+        ]
+        return html_table(("row", "label", "probability", "", "entropy", "mutual information"), rows, SHOWN)
+
 
 @checked
 @dataclass(frozen=True)
@@ -198,6 +209,16 @@ class Regression:
         rank = min(n, math.ceil((n + 1) * level - 1e-9))
         half = self.residuals[rank - 1].to(self.mean) * self.variance.sqrt()
         return self.mean - half, self.mean + half
+
+    def _repr_html_(self) -> str:
+        """A table of the first rows for notebooks: mean, deviation and 90 % interval."""
+        low, high = self.interval(0.9)
+        columns = (self.mean, self.variance.sqrt(), low, high)
+        rows = [
+            (i, *(f"{value:.4g}" for value in values))
+            for i, values in enumerate(zip(*(column.tolist() for column in columns), strict=True))
+        ]
+        return html_table(("row", "mean", "deviation", "5 %", "95 %"), rows, SHOWN)
 
     def quantile(self, level: float) -> Tensor:
         """The quantile of the mixture, [B], by bisection of its distribution function."""

@@ -3,25 +3,27 @@
 from collections.abc import Iterable
 from typing import Any
 
-from sgpa.core.html import html_bar, html_table
+from sgpa.core.html import SHOWN, html_bar, html_table
 
-SHOWN = 20  # answers of a table
 TEXT = 60  # characters of a text in a table
 RED = "#b03030"
 HIDDEN = ("mutual_information", "model_deviation", "data_deviation", "row")
 
 
 class AnswerRow(dict[str, Any]):
-    """One answer: a dict whose entries are attributes too.
+    """One answer: a dict whose entries are attributes too; `novelty` is None where it was not measured.
 
-    >>> AnswerRow(label="cat", trust=False).trust
-    False
+    >>> answer = AnswerRow(label="cat", trust=False)
+    >>> answer.trust, answer.novelty
+    (False, None)
     """
 
     def __getattr__(self, name: str) -> Any:
         try:
             return self[name]
         except KeyError:
+            if name == "novelty":
+                return None
             raise AttributeError(f"the answer has no {name!r}; it has {', '.join(self)}") from None
 
 
@@ -38,13 +40,11 @@ class AnswerList(list[AnswerRow]):
         columns = [name for name in self[0] if name not in HIDDEN]
         bar = "probability" in columns
         rows = []
-        for answer in self[:SHOWN]:
+        for answer in self:
             cells = [_cell(answer.get(name)) for name in columns]
             colour = {} if answer.get("trust", True) else {"colour": RED}
             rows.append([*cells, *([html_bar(float(answer["probability"]), **colour)] if bar else [])])
-        table = html_table([*columns, *([""] if bar else [])], rows)
-        more = len(self) - SHOWN
-        return table + (f"<p>and {more} more</p>" if more > 0 else "")
+        return html_table([*columns, *([""] if bar else [])], rows, SHOWN)
 
 
 def _cell(value: Any) -> str:

@@ -47,6 +47,7 @@ class Kind:
     lr: float
     weight_decay: float = 0.3
     stage1_share: float = 0.2  # of the steps train a point model; the sparse GP starts from its weights
+    stage2_rate: float = 1.0  # the rate of the second stage, as a share of `lr`
     steps_per_row: float = 0.0  # for many rows, up to `most_steps`
     most_steps: int = 0
 
@@ -58,9 +59,18 @@ class Kind:
 SHORT = Kind(steps=6000, batch_size=50, lr=3e-3)  # images of at most `FEW` patches
 IMAGES = Kind(steps=1200, batch_size=50, lr=3e-3, stage1_share=0.35, steps_per_row=2, most_steps=6000)
 TEXTS = Kind(steps=600, batch_size=32, lr=1e-3)
-LONG_TEXTS = Kind(steps=60, epochs=4, batch_size=32, lr=2e-4)  # that start as logistic regression
+LONG_TEXTS = Kind(steps=60, epochs=4, batch_size=32, lr=5e-5)  # that start as logistic regression
 FEATURES = Kind(steps=200, epochs=7, batch_size=32, lr=1e-3, kl_a=3e-3)  # of a frozen network
-GRAPHS = Kind(steps=1500, batch_size=50, lr=1e-3, weight_decay=0.0)
+GRAPHS = Kind(
+    steps=600,
+    batch_size=50,
+    lr=2e-3,
+    weight_decay=0.0,
+    stage1_share=0.35,
+    stage2_rate=0.25,
+    steps_per_row=0.6,
+    most_steps=6000,
+)
 FEW = 25
 LONG = 256  # tokens of a text
 GROUP = 4  # neighbouring tokens of long texts that are averaged to one
@@ -143,8 +153,8 @@ def defaults_for(
         )
     first = max(1, min(epochs - 1, round(share * epochs)))
 
-    def optim(epochs: int) -> OptimConfig:
-        rate = kind.lr if lr is None else lr
+    def optim(epochs: int, rate_share: float = 1.0) -> OptimConfig:
+        rate = rate_share * (kind.lr if lr is None else lr)
         return OptimConfig(
             epochs=epochs,
             batch_size=batch,
@@ -163,7 +173,7 @@ def defaults_for(
             initial_variance_scale=INITIAL_VARIANCE_SCALE,
         ),
         stage1=optim(first),
-        stage2=optim(max(1, epochs - first)),
+        stage2=optim(max(1, epochs - first), kind.stage2_rate),
         total=optim(epochs),
     )
 
@@ -200,7 +210,7 @@ def model_for(embedding: EmbeddingConfig) -> ModelConfig:
     elif isinstance(embedding, FeatureConfig):
         size = {"depth": 1, "heads": 4, "width": 64, "pooling": "sequence"}
     elif isinstance(embedding, GraphConfig):
-        size = {"depth": 4, "heads": 8, "width": 80, "pooling": "sequence"}
+        size = {"depth": 4, "heads": 4, "width": 64, "pooling": "sequence"}
     attention = KernelAttentionConfig(kernel=kernel_for(embedding))
     return ModelConfig(embedding=embedding, attention=attention, dropout=0.1, **size)
 

@@ -146,6 +146,7 @@ def infer_embedding(inputs: Inputs) -> EmbeddingConfig:
             identifier_width=inputs.identifiers.shape[-1],
             max_tokens=inputs.tokens,
             endpoint_types=True,
+            undirected=inputs.undirected,
         )
     if isinstance(inputs, Words):
         layers, features = inputs.layers.shape[2:]

@@ -138,18 +138,21 @@ class _Run:
         optimiser = adam(t.optim, model, dict(model.named_parameters()))
         self.state = RunState(f"seed {t.seed}", model, optimiser, random_state())
         self.files = RunFiles(t.directory, t.fingerprint)
-        if not self.files.resume(self.state):
+        resumed = self.files.resume(self.state)
+        if not resumed:
             if t.init_from is not None:
                 saving.warm_start(model, t.init_from)
-            else:
-                linear_start(
-                    model, self.train.inputs, self.train.targets
-                )  # only where the config asks for it
+            else:  # only where the config asks for it
+                linear_start(model, self.train.inputs, self.train.targets)
             model.likelihood.initialise(self.train.targets)
             t.method.initialise(model, next(self.train.batches(INITIAL_BATCH, t.seed)))
             self.state.random = random_state()
         self.choices = [Choice(t.method, ""), *(Choice(m, suffix(m)) for m in t.extra_selectors)]
         self.files.start(self.choices)
+        if not resumed and getattr(t.config.embedding, "linear_start", False):
+            # epoch 0 is useful already: it is kept where no later one is better
+            for choice in self.choices:
+                self.select(choice, {"epoch": 0})
         self.saved = time.monotonic()
         self.at = 0  # the step that is made
 

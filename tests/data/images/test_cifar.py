@@ -272,6 +272,21 @@ def test_bad_folders_are_refused(tmp_path):
         image_folder(tmp_path)
 
 
+def test_stray_files_are_skipped_with_one_line_each_kind(tmp_path, caplog):
+    for name in ("cat", "dog"):
+        save(tmp_path / name / "1.png", Image.new("RGB", (8, 8)))
+    (tmp_path / "list.txt").write_text("x")
+    (tmp_path / "cat" / "README.md").write_text("x")
+    (tmp_path / "dog" / "Thumbs.db").write_text("x")
+    (tmp_path / "__MACOSX").mkdir()
+    images, _, classes = image_folder(tmp_path)
+    assert (len(images), classes) == (2, ["cat", "dog"])
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
+        "skipped list.txt, outside the class folders",
+        "skipped cat/README.md, not named as an image",
+    ]
+
+
 def test_pipes_in_a_folder_are_skipped_and_refused_by_name(tmp_path):
     save(tmp_path / "cat" / "1.png", Image.new("RGB", (8, 8)))
     os.mkfifo(tmp_path / "cat" / "2.png")

@@ -10,7 +10,7 @@ from sgpa.core.inputs import Words
 from sgpa.data.texts.cola import COLA_TEST, WordVocabulary, characters, cola, sentences, tokenized
 from sgpa.data.texts.imdb import imdb, text_task
 from sgpa.data.texts.tables import read_texts, read_unlabelled
-from sgpa.data.texts.tokenizer import encode, load_tokenizer, pad_id, train_tokenizer
+from sgpa.data.texts.tokenizer import encode, load_tokenizer, pad_id, train_tokenizer, train_word_tokenizer
 from sgpa.models import ModelConfig, TokenConfig, Transformer
 from support.paths import DATA, needs
 from support.tables import parquet, write
@@ -331,3 +331,29 @@ def test_missing_or_incomplete_cola_is_refused(tmp_path):
         cola(0, data_dir=tmp_path)
     with pytest.raises(InputError, match="no column 'tokenized'"):
         cola(0, tokens="tokenized", data_dir=tmp_path)
+
+
+def test_word_tokenizer_knows_words_that_occur_twice():
+    tokenizer = train_word_tokenizer(["A good film, a good cast", "good. bad"])
+    ids, lengths = encode(tokenizer, ["Good film", "a cast"])
+    assert tokenizer.decode(ids[0].tolist()) == "good"
+    unknown = tokenizer.token_to_id("<unk>")
+    assert ids.tolist()[1][2] == unknown
+    assert lengths.tolist() == [4, 4]
+    with pytest.raises(ConfigError, match=r"vocabulary=4 \(allowed: 5 or more\)"):
+        train_word_tokenizer(["a a"], vocabulary=4)
+
+
+def test_vocabulary_of_words_keeps_the_most_frequent():
+    tokenizer = train_word_tokenizer(["a a a b b c c c"], vocabulary=6)
+    assert tokenizer.get_vocab_size() == 6
+    assert tokenizer.token_to_id("b") is None
+
+
+def test_distinct_tokens_are_read_where_they_occur_first():
+    tokenizer = train_word_tokenizer(["a b c a b c"])
+    ids, lengths = encode(tokenizer, ["b a b a c b", "a a"], distinct=True)
+    assert [tokenizer.id_to_token(i) for i in ids[0].tolist()] == ["<s>", "b", "a", "c", "</s>"]
+    assert lengths.tolist() == [5, 3]
+    cut, _ = encode(tokenizer, ["b a b a c b"], max_tokens=4, distinct=True)
+    assert [tokenizer.id_to_token(i) for i in cut[0].tolist()] == ["<s>", "b", "a", "</s>"]

@@ -18,7 +18,7 @@ from sgpa.data.fetch import Progress
 
 log = logging.getLogger(__name__)
 
-NOT_IMAGES = frozenset({"thumbs.db", "desktop.ini"})  # written by file managers
+NOT_IMAGES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})  # written by file managers
 CHUNK = 256  # images decoded between two calls of `progress`
 
 
@@ -35,8 +35,8 @@ def image_folder(directory: Path | str, size: int = 32) -> tuple[Tensor, Tensor,
     """Images of a folder with one sub-folder per class, in any format Pillow reads.
 
     Images are rotated according to their EXIF data, cut to the centred square and resized. Grey images get
-    three equal channels, transparent ones a white background. Hidden files and everything that is not a
-    regular file are skipped.
+    three equal channels, transparent ones a white background. Hidden files, files with the ending of another
+    format and everything that is not a regular file are skipped.
 
     Args:
         directory: The folder, with files such as `photos/cat/1.jpg` and `photos/dog/a.png`.
@@ -64,24 +64,38 @@ def list_images(directory: Path) -> Listing:
         raise InputError(
             f"{directory} is not a folder; name a folder with one sub-folder of images per class"
         )
-    folders = sorted(f for f in directory.iterdir() if f.is_dir() and not f.name.startswith("."))
+    folders = sorted(f for f in directory.iterdir() if f.is_dir() and _shown(Path(f.name)))
     if not folders:
         raise InputError(
             f"{directory} has no class folders; put the images of each class into a sub-folder of it"
         )
-    if stray := [f.name for f in sorted(directory.iterdir()) if f.is_file() and _shown(Path(f.name))]:
-        more = f" and {len(stray) - 3} more" if len(stray) > 3 else ""
-        log.warning("%s: skipped %s%s, outside the class folders", directory, ", ".join(stray[:3]), more)
+    stray = [f.name for f in sorted(directory.iterdir()) if f.is_file() and _shown(Path(f.name))]
+    _warn_of_skipped(directory, stray, "outside the class folders")
     files: list[Path] = []
     labels: list[int] = []
+    others: list[str] = []
     for label, folder in enumerate(folders):
         check_file_name(folder)
-        images = files_below(folder)
+        below = files_below(folder)
+        images = [file for file in below if _may_be_image(file)]
+        others += [str(file.relative_to(directory)) for file in below if not _may_be_image(file)]
         if not images:
             raise InputError(f"class folder {folder} has no image; add some or delete the folder")
         files += images
         labels += [label] * len(images)
+    _warn_of_skipped(directory, others, "not named as an image")
     return Listing(files, labels, [folder.name for folder in folders])
+
+
+def _warn_of_skipped(directory: Path, names: Sequence[str], why: str) -> None:
+    if names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        log.warning("%s: skipped %s%s, %s", directory, ", ".join(names[:3]), more, why)
+
+
+def _may_be_image(file: Path) -> bool:
+    """Whether the ending of the name is that of a format Pillow knows, or there is none."""
+    return not file.suffix or file.suffix.lower() in Image.registered_extensions()
 
 
 def files_below(folder: Path) -> list[Path]:

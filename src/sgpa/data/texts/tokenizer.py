@@ -1,4 +1,4 @@
-"""Texts as token ids: a byte-level BPE tokenizer and padded rows."""
+"""Texts as token ids: a byte-level BPE tokenizer, one of words, and padded rows."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,6 +14,7 @@ PAD_NAMES = ("<pad>", "[PAD]", "<|pad|>", "<PAD>", "[pad]")
 BYTES = 256  # every text can be written with these, so nothing is unknown
 VOCABULARY = 30_000
 MAX_TOKENS = 512
+WORD_LENGTH = 15  # characters of a word on average, at most, where blanks separate words
 AT_ONCE = 1000  # texts encoded together; bounds memory
 
 
@@ -53,6 +54,49 @@ def train_tokenizer(
         show_progress=False,
     )
     tokenizer.train_from_iterator((collapse(text) for text in texts), trainer)
+    return _with_ends(tokenizer)
+
+
+def train_word_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Tokenizer:
+    """A tokenizer whose tokens are lower-case words and punctuation, for few texts.
+
+    Words that occur once are unknown (`<unk>`): a byte-level tokenizer would write them with pieces that
+    many words share, and few texts do not suffice to tell their meanings apart.
+
+    Args:
+        texts: The texts to learn from; pass training texts only.
+        vocabulary: Largest number of tokens; the most frequent words are kept.
+
+    Returns:
+        A tokenizer with `<pad>`, `<unk>`, `<s>`, `</s>` as ids 0 to 3.
+
+    Example:
+        >>> train_word_tokenizer(["a cat and a cat"]).encode("A cat, and a dog").tokens
+        ['<s>', 'a', 'cat', '<unk>', '<unk>', 'a', '<unk>', '</s>']
+    """
+    least = len(SPECIAL) + 1
+    check_fields("tokenizer", [("vocabulary", vocabulary, vocabulary >= least, f"{least} or more")])
+    tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIAL[1]))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=vocabulary, min_frequency=2, special_tokens=list(SPECIAL), show_progress=False
+    )
+    tokenizer.train_from_iterator((collapse(text) for text in texts), trainer)
+    return _with_ends(tokenizer)
+
+
+def has_words(texts: Sequence[str]) -> bool:
+    """Whether blanks separate words, as they do not in Chinese or in protein sequences.
+
+    >>> has_words(["a good film"]), has_words(["MKVLAAGIVGLCAKAYWQRST"])
+    (True, False)
+    """
+    return sum(map(len, texts)) <= WORD_LENGTH * sum(len(text.split()) for text in texts)
+
+
+def _with_ends(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer, with rows `<s> ... </s>`."""
     bos, eos = (tokenizer.token_to_id(name) for name in SPECIAL[2:])
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", bos), ("</s>", eos)]
@@ -93,13 +137,17 @@ def _known_pad(tokenizer: Tokenizer) -> int | None:
     return next((id for id in ids if id is not None), None)
 
 
-def encode(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int = MAX_TOKENS) -> tuple[Tensor, Tensor]:
+def encode(
+    tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int = MAX_TOKENS, *, distinct: bool = False
+) -> tuple[Tensor, Tensor]:
     """Texts as padded token ids.
 
     Args:
         tokenizer: Any tokenizer with a padding token; it is not changed.
         texts: One or more texts.
         max_tokens: Longer texts are cut. The marks `<s>` and `</s>` count and are kept.
+        distinct: Whether a token that a text repeats is kept where it occurs first only. Few texts say more
+            about which words occur than about how often.
 
     Returns:
         Ids [N, T] int64, padded with `pad_id`, and lengths [N].
@@ -116,15 +164,29 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int = MAX_TOK
     fill = pad_id(tokenizer)
     reader = Tokenizer.from_str(tokenizer.to_str())  # the caller's settings stay as they are
     reader.no_padding()
-    reader.enable_truncation(max_tokens)
+    if distinct:
+        reader.no_truncation()
+    else:
+        reader.enable_truncation(max_tokens)
     rows: list[Tensor] = []
     for i in range(0, len(texts), AT_ONCE):
         encoded = reader.encode_batch([collapse(text) for text in texts[i : i + AT_ONCE]])
-        rows += [torch.tensor(text.ids, dtype=torch.int32) for text in encoded]
+        ids = (_first_occurrences(text.ids, max_tokens) if distinct else text.ids for text in encoded)
+        rows += [torch.tensor(row, dtype=torch.int32) for row in ids]
     lengths = torch.tensor([len(row) for row in rows])
     if not lengths.all():
         raise InputError(f"text {int(lengths.argmin()) + 1} has no token; drop it or fill it in")
     return padded(torch.cat(rows), lengths, fill), lengths
+
+
+def _first_occurrences(ids: Sequence[int], most: int) -> list[int]:
+    """The different ids in the order in which they occur first; where there are too many, the last is kept.
+
+    >>> _first_occurrences([2, 5, 5, 7, 3], 4), _first_occurrences([2, 5, 5, 7, 3], 3)
+    ([2, 5, 7, 3], [2, 5, 3])
+    """
+    different = list(dict.fromkeys(ids))
+    return different if len(different) <= most else [*different[: most - 1], different[-1]]
 
 
 def padded(flat: Tensor, lengths: Tensor, fill: int) -> Tensor:

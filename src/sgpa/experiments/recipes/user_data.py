@@ -104,4 +104,6 @@ def embedding_for(task: UserData, tokens: int = MAX_TOKENS) -> EmbeddingConfig:
             linear_start=True,
             group=group_for(tokens),
         )
-    return GraphConfig(node_types=1, edge_types=1, identifier_width=task.width, endpoint_types=True)
+    return GraphConfig(
+        node_types=1, edge_types=1, identifier_width=task.width, endpoint_types=True, undirected=True
+    )

@@ -18,13 +18,22 @@ from sgpa.data.language_model.model import ElmoModel
 from sgpa.data.texts.cola import COLA_TRAIN, SPLIT, Features, cola
 from sgpa.data.texts.imdb import imdb
 from sgpa.data.texts.tables import read_texts
-from sgpa.data.texts.tokenizer import SPECIAL, encode, pad_id, train_tokenizer
+from sgpa.data.texts.tokenizer import (
+    SPECIAL,
+    encode,
+    has_words,
+    pad_id,
+    train_tokenizer,
+    train_word_tokenizer,
+)
 from sgpa.evaluation.results import OodSet
 from sgpa.experiments.tasks.base import OOD_ROWS, Task, check_split, split_note, split_rows, split_test
 from sgpa.experiments.tasks.display import show_texts
 from sgpa.experiments.tasks.made_inputs import random_tokens
 from sgpa.inference.readers import TextFeatureReader, TextReader, WordReader
 from sgpa.models import TokenConfig
+
+FEW_TEXTS = 10_000  # up to here the order of words says little beside which words there are
 
 
 @checked
@@ -114,8 +123,9 @@ class TextTableConfig:
     """A CSV, TSV or Parquet table with a column of texts and one of labels.
 
     The rows are split by `split_seed`; in a "stratified" `split` every class has its share of the test rows.
-    The tokenizer is trained on rows that are not tested on. With a `backbone` the model reads the hidden
-    states of that network instead (`TextBackbone`).
+    The tokenizer is trained on rows that are not tested on; its tokens are pieces of words. With `words`, and
+    where rows are few and blanks separate words, a text is its different words instead. With a `backbone` the
+    model reads the hidden states of that network instead (`TextBackbone`).
     """
 
     path: str
@@ -123,6 +133,7 @@ class TextTableConfig:
     label_column: str | None = None
     vocabulary: int = 8000
     lowercase: bool = False
+    words: bool = False
     split_seed: int = 0
     split: str = "random"
     backbone: str | None = None
@@ -156,8 +167,12 @@ class TextTableConfig:
             return self._with_features(texts, labels, tuple(classes), content)
         rest, test = split_test(labels, self.split_seed, self.split)
         learned = [texts[i] for i in rest.tolist()]
-        tokenizer = train_tokenizer(learned, vocabulary=self.vocabulary, lowercase=self.lowercase)
-        ids, lengths = encode(tokenizer, texts)  # [N, T], [N]
+        words = self.words and len(learned) <= FEW_TEXTS and has_words(learned)
+        if words:
+            tokenizer = train_word_tokenizer(learned, self.vocabulary)
+        else:
+            tokenizer = train_tokenizer(learned, vocabulary=self.vocabulary, lowercase=self.lowercase)
+        ids, lengths = encode(tokenizer, texts, distinct=words)  # [N, T], [N]
         splits, _ = split_rows(Dataset(ids, labels, lengths=lengths), self.split_seed, self.split)
         size = tokenizer.get_vocab_size()
         return Task(
@@ -165,7 +180,7 @@ class TextTableConfig:
             sizes={"vocabulary": size, "pad": pad_id(tokenizer)},
             outputs=len(classes),
             class_names=tuple(classes),
-            reader=TextReader(tokenizer=tokenizer, column=self.text_column),
+            reader=TextReader(tokenizer=tokenizer, distinct=words, column=self.text_column),
             ood={
                 "random-tokens": lambda: OodSet(
                     random_tokens(ids[test], lengths[test], size, len(SPECIAL))[:OOD_ROWS]

@@ -20,10 +20,14 @@ TABLES = (".csv", ".tsv", ".tab", ".parquet")
 @checked
 @dataclass(frozen=True, kw_only=True)
 class TextReader:
-    """Texts as the ids of a tokenizer, at most `max_tokens` of them; `column` is theirs in tables."""
+    """Texts as the ids of a tokenizer, at most `max_tokens` of them; `column` is theirs in tables.
+
+    With `distinct` every token of a text is read once, where it occurs first.
+    """
 
     tokenizer: Tokenizer
     max_tokens: int = MAX_TOKENS
+    distinct: bool = False
     column: str | None = None
 
     kind: ClassVar[str] = "texts"
@@ -36,13 +40,15 @@ class TextReader:
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """One text a line of .txt files, the text column of tables, and texts given directly."""
         about = read_rows(files, texts, column, column_names(self.column, TEXT_COLUMNS), "text")
-        ids, _ = encode(self.tokenizer, [row["text"] for row in about], self.max_tokens)  # [N, T]
+        rows = [row["text"] for row in about]
+        ids, _ = encode(self.tokenizer, rows, self.max_tokens, distinct=self.distinct)  # [N, T]
         return Rows(ids, about)
 
     def save(self, folder: Path) -> None:
         """Write `reader.json` and `tokenizer.json`."""
         write_text(folder / TOKENIZER, self.tokenizer.to_str())
-        save_settings(self.kind, {"max_tokens": self.max_tokens, "column": self.column}, folder)
+        settings = {"max_tokens": self.max_tokens, "column": self.column}
+        save_settings(self.kind, settings | ({"distinct": True} if self.distinct else {}), folder)
 
 
 def column_names(column: str | None, common: Sequence[str]) -> tuple[str, ...]:

@@ -138,6 +138,7 @@ class GraphConfig:
         identifier_width: width of the orthonormal node identifiers.
         max_tokens: the most nodes and edges of a graph.
         endpoint_types: whether the token of an edge contains the types of the nodes it joins.
+        undirected: whether both directions of an edge are one token, the mean of both, which costs half.
 
     >>> GraphConfig(node_types=28, edge_types=4).max_tokens
     256
@@ -148,6 +149,7 @@ class GraphConfig:
     identifier_width: int = 16
     max_tokens: int = 256
     endpoint_types: bool = False
+    undirected: bool = False
 
     def __post_init__(self) -> None:
         check_fields(

@@ -10,12 +10,26 @@ from sgpa.core.precision import recording
 from sgpa.models.config import GraphConfig
 
 
+def one_direction(graphs: Graphs) -> Graphs:
+    """The edges (u, v) with u < v, where both directions are listed: [B, M, 2] -> [B, M / 2, 2]."""
+    kept = (graphs.edges[..., 0] < graphs.edges[..., 1]) & (graphs.edge_types >= 0)  # [B, M]
+    order = (~kept).to(torch.uint8).argsort(dim=1, stable=True)[:, : (kept.shape[1] + 1) // 2]  # those first
+    kept = kept.gather(1, order)
+    edges = graphs.edges.gather(1, order.unsqueeze(-1).expand(-1, -1, 2))
+    return Graphs(
+        graphs.nodes,
+        edges.masked_fill(~kept.unsqueeze(-1), -1),
+        graphs.edge_types.gather(1, order).masked_fill(~kept, -1),
+        graphs.identifiers,
+    )
+
+
 class GraphEmbedding(nn.Module):
     """Node v: e(x_v) + W [P_v; P_v] + t_node. Edge (u, v): e(a_uv) + W [P_u; P_v] + t_edge.
 
     The orthonormal identifiers P encode which edge touches which node; the type vectors t distinguish nodes
     and edges. With `endpoint_types` an edge also has e_1(x_u) + e_2(x_v). Tokens: N nodes, then M edges,
-    [B, N + M, E].
+    [B, N + M, E]. With `undirected` the tokens of (u, v) and (v, u) are replaced by their mean.
     """
 
     def __init__(self, config: GraphConfig, width: int) -> None:
@@ -33,9 +47,13 @@ class GraphEmbedding(nn.Module):
         """Tokens and the padding mask (True at padding)."""
         self.check(graphs)
         graphs = self.trimmed(graphs)
+        if self.config.undirected:
+            graphs = one_direction(graphs)
         P = graphs.identifiers  # [B, N, P]
         ends = graphs.edges.clamp_min(0).flatten(1).unsqueeze(-1).expand(-1, -1, P.shape[-1])
         P_uv = P.gather(1, ends).unflatten(1, (-1, 2)).flatten(2)  # [P_u; P_v]    [B, M, 2 P]
+        if self.config.undirected:
+            P_uv = (P_uv + P_uv.roll(P.shape[-1], -1)) / 2
         # one call of the map for all tokens: where its weights are random, nodes and edges see the same
         identity = self.identify(torch.cat([torch.cat([P, P], -1), P_uv], 1))  # [B, N + M, E]
         nodes = self.node_types(graphs.nodes.clamp_min(0)) + self.kinds[0]
@@ -43,7 +61,10 @@ class GraphEmbedding(nn.Module):
         if self.ends is not None:
             joined = graphs.nodes.clamp_min(0).gather(1, graphs.edges.clamp_min(0).flatten(1))  # [B, 2 M]
             x_u, x_v = joined.unflatten(1, (-1, 2)).unbind(2)  # [B, M] each
-            edges = edges + self.ends(x_u) + self.ends(x_v + self.config.node_types)
+            ends_uv = self.ends(x_u) + self.ends(x_v + self.config.node_types)
+            if self.config.undirected:
+                ends_uv = (ends_uv + self.ends(x_v) + self.ends(x_u + self.config.node_types)) / 2
+            edges = edges + ends_uv
         tokens = torch.cat([nodes, edges], 1) + identity
         padding = torch.cat([graphs.nodes < 0, graphs.edge_types < 0], 1)
         return tokens, padding
