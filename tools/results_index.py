@@ -18,7 +18,8 @@ Every number on this page comes from a run of this code. Each folder has the rep
 hardware of a run. [results.csv](results.csv) has all numbers, one per line, with seed and run; results for
 single types of corruption are in the `results.csv` of a folder. Tables show the mean over seeds ± one
 standard error, and in brackets the paper's value. The command above a table reproduces it; add `--methods`
-for one row, `--seeds 1` for one seed.
+for one row and `--seeds 1` for one seed: `sgpa benchmark digits --methods mle --seeds 1` trains one of the
+models in the first row of the digits.
 
 [What reproduces and what does not](reproduction.md) discusses the results, and [coverage](coverage.md) has
 every value of the paper beside ours. [Speed](speed.md), [a full training](full-training.md) and [prediction

@@ -150,7 +150,7 @@ def test_best_method_by_task_and_metric() -> None:
     assert grid.rows[1][2] == "SGPA ensemble\nsingle model: SGPA"
     summary = overall(tasks)
     assert summary.startswith("3 methods, 2 tasks, ")
-    assert "with the best other single model, SGPA is better in" in summary
+    assert "Against the best other single model SGPA is better in" in summary
     assert "a single run is given the mean error of the others" in summary
 
 

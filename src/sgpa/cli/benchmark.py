@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from sgpa.cli.options import DataDir, Device, Settings, command_line, show_tables, words
 from sgpa.cli.progress import ProgressBars, console
@@ -94,9 +95,9 @@ def _cluster(address: str, on_progress: Any) -> Any:
     return ray.Cluster(address, on_progress)
 
 
-def conclude(outcome: "Outcome", directory: Path) -> None:
-    """Write the report, print the table and list failures; exit status 1 if there are any."""
-    from sgpa.report import write_report
+def conclude(outcome: "Outcome", directory: Path, note: str = "") -> None:
+    """Write the report, print table, verdict and `note`, list failures; exit status 1 if there are any."""
+    from sgpa.report import in_words, write_report
     from sgpa.training import process_group
 
     if not process_group.leader():  # of the processes that torchrun started, the first one prints
@@ -104,6 +105,7 @@ def conclude(outcome: "Outcome", directory: Path) -> None:
     if outcome.results["records"]:
         page = write_report(outcome.results, directory)
         show_tables(outcome.results)
+        Console().print(f"{in_words(outcome.results)} {note}".strip(), markup=False, highlight=False)
         typer.echo(f"Report: {page}\nNumbers: {directory / 'results.json'}")
     for failure in outcome.failures:
         console.print("[bold red]failed:[/]", end=" ")

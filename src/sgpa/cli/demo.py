@@ -36,4 +36,4 @@ def demo(
             workers=workers,
             command=command_line(),
         )
-    conclude(outcome, out)
+    conclude(outcome, out, job.CAVEAT)

@@ -23,6 +23,7 @@ from sgpa.cli.options import (
 )
 from sgpa.cli.progress import console
 from sgpa.core.pretrained import located
+from sgpa.core.pretrained import samples as samples_of
 
 if TYPE_CHECKING:
     from sgpa.inference.answers import Answer, Trained
@@ -37,7 +38,8 @@ def predict(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Images or folders of images; for texts and SMILES .txt (one per line), .csv or .parquet.",
+            help="Images or folders of images; for texts and SMILES .txt (one per line), .csv or .parquet. "
+            "`sgpa predict digits` alone shows its two samples.",
             show_default=False,
         ),
     ] = None,
@@ -82,7 +84,8 @@ def predict(
     """
     run = located(run)
     require_folder(run, RUN_FOLDER)
-    for file in files or []:
+    files = files or ([] if text else samples_of(run))
+    for file in files:
         require_path(file)
     from sgpa.core.devices import check_device
     from sgpa.core.files import check_file_name
@@ -101,7 +104,7 @@ def predict(
             trained = trained.with_samples(samples)
         if max_error is not None:
             trained = trained.with_max_error(max_error)
-        answers = trained.predict_files(files or [], text or [], column, strict=strict)
+        answers = trained.predict_files(files, text or [], column, strict=strict)
     if out is not None:
         write_csv(answers, out)
     if as_json:

@@ -1,4 +1,4 @@
-"""Models that come with the package: `sgpa.load("digits")`, `sgpa predict digits photo.png`."""
+"""Models that come with the package, with sample images: `sgpa.load("digits")`, `sgpa predict digits`."""
 
 from pathlib import Path
 
@@ -14,3 +14,12 @@ def located(path: str | Path) -> Path:
     """
     here = Path(path)
     return FOLDER / here if str(path) in NAMES and not here.exists() else here
+
+
+def samples(model: Path) -> list[Path]:
+    """The images that come with a model of the package; none for other models.
+
+    >>> [image.name for image in samples(located("digits"))]
+    ['digit.png', 'noise.png']
+    """
+    return sorted((model / "samples").glob("*.png")) if model.parent == FOLDER else []

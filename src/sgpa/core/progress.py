@@ -1,8 +1,28 @@
 """What every progress bar shows, and how often plain lines replace it."""
 
-from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
+from rich.text import Text
 
 LINE_SECONDS = 30.0  # between two lines about the same work, if the output is not a terminal
+
+
+class NoteColumn(ProgressColumn):
+    """The field `note`, cut where the terminal is narrow: the bar and the times stay whole."""
+
+    def __init__(self) -> None:
+        super().__init__(Column(no_wrap=False))
+
+    def render(self, task: Task) -> Text:
+        """One line that ends with dots where it does not fit."""
+        return Text(task.fields["note"], no_wrap=True, overflow="ellipsis")
 
 
 def progress_columns(width: int) -> tuple[ProgressColumn, ...]:
@@ -13,5 +33,5 @@ def progress_columns(width: int) -> tuple[ProgressColumn, ...]:
         TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
+        NoteColumn(),
     )

@@ -5,6 +5,7 @@ from sgpa.report.merge import merge
 from sgpa.report.page import write_report
 from sgpa.report.paired import Difference, paired_difference
 from sgpa.report.render import to_html, to_markdown, to_rich
+from sgpa.report.sections.overview import in_words
 from sgpa.report.sections.predictions import headline
 from sgpa.report.tables import Cell, Column, Table, aggregate, evaluation_table, make_table, tasks
 
@@ -17,6 +18,7 @@ __all__ = [
     "aggregate",
     "evaluation_table",
     "headline",
+    "in_words",
     "judge",
     "make_table",
     "merge",

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
+from rich.box import SIMPLE
 from rich.console import Group, RenderableType
 from rich.markup import escape as rich_escape
 from rich.table import Table as RichTable
@@ -14,6 +15,7 @@ from sgpa.report.names import Key, attention_name, is_baseline, labels, method_n
 from sgpa.report.tables import Cell, CellKey, Column, Published, Table
 
 MISSING = "–"
+SAME = 1e-9  # below such an error the values of all seeds are the same
 ABREAST = 4  # up to so many methods are columns in a terminal
 
 
@@ -44,7 +46,8 @@ def _parts(
     doubt = "?" if isinstance(cell, Published) and cell.doubtful else ""
     sign = "+" if signed and cell.mean > 0 else ""
     value = sign + shape.text(cell.mean).replace("-", "−") + doubt
-    return value, "" if cell.error is None else f"± {shape.text(cell.error)}"
+    same = is_baseline(row[1]) and (cell.error or 0.0) < SAME  # for every seed
+    return value, "" if cell.error is None or same else f"± {shape.text(cell.error)}"
 
 
 # Markdown
@@ -108,9 +111,10 @@ def _rich_cell(table: Table, row: Key, column: Column, best: set[Key]) -> str:
 
 def _methods_abreast(table: Table, title: str | None) -> RichTable:
     names = labels(table.rows)
-    shown = RichTable(title=title, title_justify="left")
+    shown = RichTable(title=title, title_justify="left", box=SIMPLE, collapse_padding=True)  # fits 80 columns
     for heading in ("", "", *names.values()):
         shown.add_column(rich_escape(heading), justify="right" if heading else "left")
+    shown.columns[1].no_wrap = True
     group = None
     for column in table.columns:
         best = table.best(column)

@@ -60,7 +60,7 @@ class Killer:
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the process to kill in /proc")
 def test_a_benchmark_with_a_killed_worker_gives_the_same_bytes(tmp_path):
     grid = RunFolder.of("digits", tmp_path / "cluster", TINY)
-    killer = Killer("kernel warm, seed 0", "kernel-warm-0")
+    killer = Killer("sgpa stage 1, seed 0", "kernel-warm-0")
     outcome = benchmark(grid, plans(grid.recipe, METHODS), seeds=1, executor=Cluster("auto", killer))
     assert outcome.failures == []
     assert killer.killed is not None

@@ -16,6 +16,7 @@ from sgpa.experiments.runner.calibrate import CalibratedMethod, calibrate
 from sgpa.experiments.runner.jobs import OnProgress, silent
 from sgpa.experiments.runner.result_cache import FileCache
 from sgpa.experiments.runner.run_folder import RunFolder
+from sgpa.experiments.runner.train import shown_name
 from sgpa.experiments.tasks import evaluate_task
 from sgpa.inference.serve import serve, worth_serving
 from sgpa.inference.trust import make_judge
@@ -43,7 +44,7 @@ def evaluate_cell(
     cell = run_folder.cell(plan, seed)
     if (cell / "results.json").exists() and not again:
         return
-    name = f"test {plan.attention} {plan.method.id}, seed {seed}"
+    name = shown_name(plan, f"test {plan.method.id}", seed)
 
     def on_test(what: str, done: int, total: int) -> None:
         on_progress(name, done, total, what)

@@ -12,6 +12,8 @@ from sgpa.training.logs import in_words
 from sgpa.training.plan import Plan, Stage
 from sgpa.training.trainer import Trainer
 
+SHOWN = {"warm": "sgpa stage 1", "mle-after": "mle stage 2", "mcd-after": "mcd stage 2"}  # names of folders
+
 
 def train(
     run_folder: RunFolder, plan: Plan, seed: int, on_progress: OnProgress = silent
@@ -54,7 +56,12 @@ def train_stage(
 
 def label(plan: Plan, stage: Stage, seed: int) -> str:
     """The name of a training where its progress is shown."""
-    return f"{plan.attention} {stage.name}, seed {seed}"
+    return shown_name(plan, SHOWN.get(stage.name, stage.name), seed)
+
+
+def shown_name(plan: Plan, name: str, seed: int) -> str:
+    """A piece of work where its progress is shown; the attention only if it is not the usual one."""
+    return f"{name}, seed {seed}" if plan.attention == "kernel" else f"{plan.attention} {name}, seed {seed}"
 
 
 def _trainer(

@@ -12,6 +12,7 @@ from sgpa.report.names import (
     CLEAN,
     DETECTION,
     ROBUSTNESS,
+    TRUST,
     Key,
     Metric,
     corruption_type,
@@ -30,6 +31,7 @@ from sgpa.report.tables import Cell, Cells, Column, ranked
 COMPARED = ("nll", "ece", "accuracy", "mcc", "mae")
 LEVEL = "there is no clear difference in"
 MOST_NAMED = 3  # rows that a sentence names one by one
+MOST_EXCEPTIONS = 6  # places that a sentence names one by one
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def settings(cells: Cells) -> list[tuple[str, str, list[Column]]]:
         found.append((f"{title}: {name}", f"Under {name}", columns))
     for shift in dict.fromkeys(c.shift for _, c in cells if c.evaluation == DETECTION):
         name = shift_name(shift)
-        columns = [Column(DETECTION, shift, "auroc")]
+        columns = [Column(DETECTION, shift, "auroc"), Column(TRUST, shift, "novelty_auroc")]
         found.append((f"OOD detection: {name}", f"In detecting {name}", columns))
     return found
 
@@ -176,8 +178,7 @@ def _comparisons(cells: Cells, columns: Iterable[Column], among: Set[Key]) -> li
 
 def metric_words(identifier: str) -> str:
     """A metric inside a sentence: abbreviations keep their capitals."""
-    name = metric(identifier).name
-    return name if name.isupper() else name.lower()
+    return " ".join(word if word.isupper() else word.lower() for word in metric(identifier).name.split())
 
 
 def some(names: Sequence[str]) -> str:
@@ -250,7 +251,7 @@ def _tally(tasks: Sequence[Cells], among: Set[Key], rival: str) -> str:
     level = sum(c.level for c in ours)
     ahead = sum(not c.level and c.best[1] == "sgpa" for c in ours)
     return (
-        f"In {len(ours)} comparison{'s' if len(ours) > 1 else ''} with {rival}, SGPA is better in {ahead}, "
+        f"Against {rival} SGPA is better in {ahead} of {len(ours)} comparison{'s' if len(ours) > 1 else ''}, "
         f"worse in {len(ours) - level - ahead} and not clearly different in {level}."
     )
 
@@ -266,6 +267,31 @@ def basis(cells: Iterable[Cell]) -> str:
 
 
 def verdict(found: Sequence[Finding], cells: Cells) -> str:
-    """A paragraph: how often SGPA is better or worse, which method is better where, and the seeds."""
-    sentences = (standing([cells]), *(f.short for f in found), basis(cells.values()))
-    return " ".join(filter(None, sentences))
+    """A paragraph: how often SGPA is better, where not, and the seeds; without SGPA, who is best where."""
+    counts = standing([cells])
+    where = exceptions(cells) if counts else [f.short for f in found]
+    return " ".join(filter(None, (counts, *where, basis(cells.values()))))
+
+
+def exceptions(cells: Cells) -> list[str]:
+    """A sentence for every rival of SGPA: where SGPA is worse, and where there is no clear difference."""
+    names, sentences = _spoken_names(cells), []
+    for rows in _rivals(cells):
+        others = [row for row in rows if row[1] != "sgpa"]
+        rival = names[others[0]] if len(others) == 1 else "the best other method"
+        worse, level = _places(cells, rows, level=False), _places(cells, rows, level=True)
+        parts = [f"worse in {', '.join(worse)}"] if worse else []
+        parts += [f"not clearly different in {', '.join(level)}"] if level else []
+        if parts and len(worse) + len(level) <= MOST_EXCEPTIONS:
+            sentences.append(f"Against {rival} it is {'; '.join(parts)}.")
+    return sentences
+
+
+def _places(cells: Cells, rows: Set[Key], *, level: bool) -> list[str]:
+    """Metrics and where they were measured: those without a clear best row, or those where SGPA is worse."""
+    places = []
+    for _, opening, columns in settings(cells):
+        found = [c for c in _comparisons(cells, columns, rows) if level or c.best[1] != "sgpa"]
+        metrics = [metric_words(c.column.metric) for c in found if c.level == level]
+        places += [f"{listed(metrics)} {opening[0].lower()}{opening[1:]}"] if metrics else []
+    return places

@@ -2,11 +2,22 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from sgpa.report.names import Key, Task, is_ensemble, key_order, labels, task_name
 from sgpa.report.render import Grid
-from sgpa.report.sections.findings import Comparison, basis, compare, settings, some, standing
-from sgpa.report.tables import Cells
+from sgpa.report.sections.findings import (
+    Comparison,
+    basis,
+    compare,
+    findings,
+    settings,
+    some,
+    standing,
+    verdict,
+)
+from sgpa.report.tables import Cells, aggregate
+from sgpa.report.tables import tasks as tasks_of
 
 ByTask = Mapping[Task, Cells]
 FIRST = ("mcc", "accuracy", "mae", "auroc")  # the first of these that a setting has
@@ -70,3 +81,11 @@ def overall(tasks: ByTask) -> str:
         basis(cell for cells in tasks.values() for cell in cells.values()),
     ]
     return " ".join(filter(None, sentences))
+
+
+def in_words(results: Mapping[str, Any]) -> str:
+    """The paragraph that the page of saved results begins with."""
+    tasks = {task: aggregate(results["records"], task) for task in tasks_of(results["records"])}
+    if len(tasks) > 1:
+        return overall(tasks)
+    return "".join(verdict(findings(cells), cells) for cells in tasks.values())
