@@ -23,7 +23,7 @@ from sgpa.inference.trust import TrustRule
 from sgpa.methods import McDropout, Mfvi, Sgpa, Sngp, sgpa_ensemble
 from sgpa.methods.ensemble import EnsemblePredictor
 from sgpa.models import DotProductConfig, MeanFieldConfig, SgpaConfig, Transformer
-from sgpa.models.linearised import output_moments
+from sgpa.models.linearised import label_moments, output_moments
 from support.small_models import ATTENTIONS, GRAPHS, INPUTS, PATCHES, TOKENS, graphs, images, small, texts
 from support.terminal import sgpa
 
@@ -332,3 +332,26 @@ def test_the_command_line_predicts_without_drawing(tmp_path):
         "samples=-1 (allowed: 1 to 1000000, or 0"
         in sgpa("predict", cells["sgpa"], *given, "--samples", "-1").complaint
     )
+
+
+@pytest.mark.parametrize("attention", SAMPLED)
+def test_one_derivative_has_the_variance_of_the_label_against_the_others(attention):
+    model, x = build(attention), images()
+    states = model.global_state()
+    mean, exact = output_moments(model, x, states)
+    f, covariance = label_moments(model, x, states)
+    torch.testing.assert_close(f, mean)
+    p = f.softmax(-1)
+    top = torch.nn.functional.one_hot(f.argmax(-1), f.shape[-1]).to(f)
+    others = p * (1 - top)
+    d = top - others / others.sum(-1, keepdim=True)
+    expected = torch.einsum("bc,bcd,bd->b", d, exact, d)
+    found = torch.einsum("bc,bcd,bd->b", d, covariance, d)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-7)
+
+
+def test_one_output_needs_no_choice_of_a_direction():
+    model, g = build(embedding=GRAPHS, likelihood="laplace", outputs=1), graphs()
+    states = model.global_state()
+    for ours, exact in zip(label_moments(model, g, states), output_moments(model, g, states), strict=True):
+        torch.testing.assert_close(ours, exact)

@@ -98,7 +98,7 @@ def test_noise_reaches_the_outputs(pair):
     model, gp = pair
     inputs = batch(model, 6, seed=7, labels=False)
     before = gp._adapter
-    object.__setattr__(gp, "_adapter", _with_scales(before, Scales(torch.tensor(1.0), torch.ones(3))))
+    object.__setattr__(gp, "_adapter", _with_scales(before, Scales(torch.tensor(1.0), torch.ones(4))))
     try:
         one, other = (gp.predict(inputs, samples=1, seed=seed).probabilities for seed in (1, 2))
     finally:

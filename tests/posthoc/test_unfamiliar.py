@@ -83,7 +83,7 @@ def test_given_kinds_choose_what_novelty_listens_to(build):
     strange[key] = torch.full_like(strange[key], 1) if key == "input_ids" else 4 * strange[key]
     gp.calibrate(rows[1:2], unfamiliar={"constant": [strange]})
     given = gp._adapter.novelty.weights
-    assert gp.predict(strange).novelty.mean() > 0.9
+    assert gp.predict(strange).novelty.mean() > 0.75
     gp.calibrate(rows[1:2])
     assert not torch.allclose(gp._adapter.novelty.weights, given)
 

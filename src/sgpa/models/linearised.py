@@ -64,6 +64,31 @@ def output_moments(
     return f.detach(), covariance.detach()
 
 
+def label_moments(model: "Transformer", inputs: Inputs, states: "States") -> tuple[Tensor, Tensor]:
+    """Mean f(0) [B, C] and a covariance v I [B, C, C] that needs one derivative instead of C.
+
+    d'f with d = e_k - Σ_{j≠k} e_j p_j / (1 - p_k) sets the most probable class k against the others, as they
+    are likely; v is its variance to first order over |d|². Two classes get the exact variance of their
+    difference. One output is what `output_moments` returns.
+    """
+    check_sampled(model)
+    expansion = Expansion()
+    with frozen(model), torch.enable_grad(), noise.source(expansion):
+        f = model(inputs, states=states).f  # [B, C]
+        direction = torch.ones_like(f) if f.shape[-1] == 1 else _against_others(f.detach())
+        slopes = torch.autograd.grad((f * direction).sum(), expansion.zeros)
+    B, C = f.shape
+    with full_precision(f):
+        v = sum((g.flatten(1).square().sum(1) for g in slopes), f.new_zeros(B)) / direction.square().sum(-1)
+    return f.detach(), v.view(B, 1, 1) * torch.eye(C, dtype=f.dtype, device=f.device)
+
+
+def _against_others(f: Tensor) -> Tensor:
+    """Directions d [B, C] of `label_moments`."""
+    top = torch.nn.functional.one_hot(f.argmax(-1), f.shape[-1]).to(f.dtype)
+    return top - f.masked_fill(top.bool(), -torch.inf).softmax(-1)
+
+
 def check_sampled(model: "Transformer") -> None:
     """Raise unless attention, and nothing else, is what the model samples."""
     if noise.dropping(model) or bayesian_maps(model):

@@ -34,7 +34,7 @@ from sgpa.models.embeddings.patches import PatchEmbedding
 from sgpa.models.embeddings.tokens import TokenEmbedding
 from sgpa.models.embeddings.words import WordEmbedding
 from sgpa.models.layer import Layer, Mlp, features_of
-from sgpa.models.linearised import output_moments
+from sgpa.models.linearised import label_moments, output_moments
 from sgpa.models.modes import NoDropout, evaluating
 from sgpa.models.sampled import SampledPredictor
 
@@ -224,9 +224,9 @@ class Transformer(nn.Module):
             inputs: images, token ids, graphs, words or features, as the config's embedding reads them.
             samples: draws to average over; ten for a stochastic model, otherwise one. With 0 nothing is
                 drawn: posterior means go through the model, the layers' variances are carried to the outputs
-                to first order (`moments`), and the likelihood averages over that normal distribution at
-                fixed points. The prediction of a row then depends neither on the seed nor on other rows. A
-                model that samples nothing predicts the same with any number.
+                to first order (`linearised.label_moments`), and the likelihood averages over that normal
+                distribution at fixed points. The prediction of a row then depends neither on the seed nor on
+                other rows. A model that samples nothing predicts the same with any number.
             batch_size: rows in one pass; by default what fits the caches of a CPU, or keeps a GPU busy.
             seed: the same seed gives the same prediction.
 
@@ -241,7 +241,7 @@ class Transformer(nn.Module):
             if samples == 0 and not self.stochastic:
                 samples = None
             if samples == 0:
-                return self.likelihood.predict_normal(*self.moments(inputs, batch_size=batch_size))
+                return self.likelihood.predict_normal(*self._label_moments(inputs, batch_size))
             return self.likelihood.predict(
                 self.draw(inputs, samples=samples, batch_size=batch_size, seed=seed)
             )
@@ -276,11 +276,20 @@ class Transformer(nn.Module):
     @checked
     def moments(self, inputs: Inputs, *, batch_size: int | None = None) -> tuple[Tensor, Tensor]:
         """Mean [N, C] and covariance [N, C, C] of the outputs of all rows (`linearised.output_moments`)."""
+        return self._moments(output_moments, inputs, batch_size)
+
+    def _label_moments(self, inputs: Inputs, batch_size: int | None) -> tuple[Tensor, Tensor]:
+        """The same with one derivative of all outputs (`linearised.label_moments`)."""
+        return self._moments(label_moments, inputs, batch_size)
+
+    def _moments(
+        self, function: Callable[..., tuple[Tensor, Tensor]], inputs: Inputs, batch_size: int | None
+    ) -> tuple[Tensor, Tensor]:
         with torch.inference_mode(False), torch.no_grad():
             states = self.global_state()
 
             def both(rows: Inputs) -> Tensor:
-                mean, covariance = output_moments(self, rows, states)
+                mean, covariance = function(self, rows, states)
                 return torch.cat([mean.unsqueeze(-1), covariance], -1)  # [B, C, 1 + C]
 
             memory = 1 if self.device.type == "cpu" else 10  # of a pass that is differentiated, in samples
