@@ -4,6 +4,7 @@ import csv
 import json
 import random
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -233,6 +234,25 @@ def test_the_tokenizer_is_trained_without_the_test_rows(tmp_path):
     learned = torch.cat([task.splits.train.inputs, task.splits.validation.inputs])
     assert {pieces(row) for row in learned} == {1}
     assert min(pieces(row) for row in task.splits.test.inputs) > 1
+
+
+def test_few_texts_with_blanks_are_read_as_their_different_words(tmp_path, monkeypatch):
+    path = write_reviews(tmp_path / "reviews.csv")
+    config = TextTableConfig(path=str(path), words=True)
+    task = config.load(0)
+    for row in task.splits.train.inputs.tolist():
+        words = [token for token in row if token != task.sizes["pad"]]
+        assert len(words) == len(set(words))
+    twice = task.reader.read([], ["a good film, a good film"]).inputs
+    once = task.reader.read([], ["a good film,"]).inputs
+    assert twice.tolist() == once.tolist()
+    assert not replace(config, words=False).load(0).reader.distinct
+    with monkeypatch.context() as patch:
+        patch.setattr("sgpa.experiments.tasks.texts.FEW_TEXTS", 5)
+        assert not config.load(0).reader.distinct
+    joined = path.read_text(encoding="utf-8").replace(" ", "_")
+    path.write_text(joined, encoding="utf-8")
+    assert not config.load(0).reader.distinct
 
 
 def test_rows_are_split_into_disjoint_parts():
