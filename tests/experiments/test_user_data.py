@@ -112,6 +112,7 @@ def test_images_become_a_run_folder_with_a_report(photos, tmp_path):
     assert results["run"]["recipe"]["task"]["path"] == "fruit"  # results are shared, paths are not
     assert {r["method"] for r in results["records"]} >= {"sgpa", "majority", "logistic:pixels"}
     assert "Majority class" in run.out
+    assert "3 held-out rows are too few to measure novelty" in run.out
     assert "on 4 test rows: accuracy" in run.out.replace("\n", " ")
     assert "Simple baselines" in (tmp_path / "run" / "report.html").read_text()
     shown = next(c["data"] for c in results["curves"] if c["kind"] == "cases")
