@@ -4,6 +4,7 @@ import csv
 import json
 import random
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -111,6 +112,7 @@ def test_images_become_a_run_folder_with_a_report(photos, tmp_path):
     assert results["run"]["recipe"]["task"]["path"] == "fruit"  # results are shared, paths are not
     assert {r["method"] for r in results["records"]} >= {"sgpa", "majority", "logistic:pixels"}
     assert "Majority class" in run.out
+    assert "3 held-out rows are too few to measure novelty" in run.out
     assert "on 4 test rows: accuracy" in run.out.replace("\n", " ")
     assert "Simple baselines" in (tmp_path / "run" / "report.html").read_text()
     shown = next(c["data"] for c in results["curves"] if c["kind"] == "cases")
@@ -233,6 +235,25 @@ def test_the_tokenizer_is_trained_without_the_test_rows(tmp_path):
     learned = torch.cat([task.splits.train.inputs, task.splits.validation.inputs])
     assert {pieces(row) for row in learned} == {1}
     assert min(pieces(row) for row in task.splits.test.inputs) > 1
+
+
+def test_few_texts_with_blanks_are_read_as_their_different_words(tmp_path, monkeypatch):
+    path = write_reviews(tmp_path / "reviews.csv")
+    config = TextTableConfig(path=str(path), words=True)
+    task = config.load(0)
+    for row in task.splits.train.inputs.tolist():
+        words = [token for token in row if token != task.sizes["pad"]]
+        assert len(words) == len(set(words))
+    twice = task.reader.read([], ["a good film, a good film"]).inputs
+    once = task.reader.read([], ["a good film,"]).inputs
+    assert twice.tolist() == once.tolist()
+    assert not replace(config, words=False).load(0).reader.distinct
+    with monkeypatch.context() as patch:
+        patch.setattr("sgpa.experiments.tasks.texts.FEW_TEXTS", 5)
+        assert not config.load(0).reader.distinct
+    joined = path.read_text(encoding="utf-8").replace(" ", "_")
+    path.write_text(joined, encoding="utf-8")
+    assert not config.load(0).reader.distinct
 
 
 def test_rows_are_split_into_disjoint_parts():

@@ -128,6 +128,14 @@ def test_few_rows_of_a_bad_model_still_trust_its_surest_answers():
     assert rule.reasons(prediction.score, None)[0] == "unsure"
 
 
+def test_too_few_rows_for_novelty_are_named():
+    assert TrustRule(0.3, rows=8).unmeasured == (
+        "No input is called unfamiliar: 8 held-out rows are too few to measure novelty."
+    )
+    assert TrustRule(0.3, rows=10).unmeasured == ""
+    assert TrustRule(0.3).unmeasured == ""
+
+
 def test_a_rule_is_chosen_again_for_another_error():
     prediction, targets, _ = answers(900)
     rule = choose(prediction, targets, max_error=0.2)

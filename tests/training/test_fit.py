@@ -182,6 +182,8 @@ def test_bad_arguments_are_refused():
         sgpa.fit(x[:9], y[:9])
     with pytest.raises(InputError, match="training rows have label 1; at least two classes"):
         sgpa.fit(x, torch.ones(40, dtype=torch.long))
+    with pytest.raises(InputError, match="training rows have label 'cat'; at least two classes"):
+        sgpa.fit(x, ["cat"] * 40)
     with pytest.raises(InputError, match=r"targets has shape \[40, 2\] \(allowed: \[N\] or \[N, 1\]\)"):
         sgpa.fit(x, torch.zeros(40, 2))
     with pytest.raises(InputError, match=r"inputs have shape \[40, 4, 4\].*add the channel"):

@@ -29,7 +29,8 @@ RECIPE = (
     "words of a text, with a vocabulary of 8,000, as `sgpa train text` reads them. MiniLM: `sgpa.fit` on "
     "frozen features, as `sgpa train text --backbone minilm` computes them; the seconds are without theirs. "
     "TF-IDF: words and pairs of words, C = 10. Logistic regression on MiniLM: features averaged over a text, "
-    "standardised, C by cross-validation."
+    "standardised, C by cross-validation. The test reviews were read once before with other settings "
+    "of the model from scratch (accuracy 0.726); the present ones were chosen on the 5,000."
 )
 TARGETS = {400: {"NLL ↓": 0.445}, 4000: {"NLL ↓": 0.33}}  # with a backbone
 FIRST = "MiniLM"  # what a user should take

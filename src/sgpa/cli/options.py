@@ -134,12 +134,13 @@ def show_judgement(results: Mapping[str, Any]) -> None:
 
 
 def show_doubt(run: Path) -> None:
-    """One line where the limit of trust of a run is an estimate."""
+    """A line where the limit of trust of a run is an estimate, and one where novelty was not measured."""
     from sgpa.inference.saved import finished_cells, read_saved
 
     cell = finished_cells(run)[0]
-    if doubt := read_saved(cell.folder, cell.metadata).rule.doubt:
-        typer.echo(doubt)
+    rule = read_saved(cell.folder, cell.metadata).rule
+    for sentence in (rule.doubt, rule.unmeasured):
+        typer.echo(sentence, nl=bool(sentence))
 
 
 def show_error(error: object) -> None:

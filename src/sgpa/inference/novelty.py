@@ -26,10 +26,11 @@ from sgpa.core.inputs import Inputs
 from sgpa.core.precision import recording
 from sgpa.core.saved_tensors import Shape, check_tensors
 from sgpa.data import Dataset
+from sgpa.inference.trust import NOVELTY_ROWS
 from sgpa.models import Transformer
 from sgpa.models.pooled_features import PooledFeatures, pooled_features
 
-MIN_ROWS = 10  # to estimate a spread from; with fewer, novelty is not measured
+MIN_ROWS = NOVELTY_ROWS  # to estimate a spread from; with fewer, novelty is not measured
 MAX_ROWS = 2000  # of training and of held-out rows that the statistics are made of
 
 

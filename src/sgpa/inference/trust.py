@@ -26,6 +26,7 @@ MAX_LEVELS, ROWS_PER_LEVEL = 50, 40  # limits that are tried: the more rows, the
 VARIANCE_QUANTILE = 0.95  # of numbers: share of held-out rows whose variance is below the limit
 INTERVAL = 0.9  # of numbers: the interval that `max_error` is about
 LEAST_ROWS = 5  # held-out rows that an estimated limit keeps
+NOVELTY_ROWS = 10  # held-out rows that novelty needs
 MOST_KEPT = 1000  # held-out rows whose scores are kept with a rule
 
 UNSURE, UNFAMILIAR = "unsure", "unfamiliar"
@@ -71,6 +72,13 @@ class TrustRule:
             f"The limit on entropy is an estimate: {self.rows} held-out rows cannot show that at most "
             f"{self.max_error:.1%} of the trusted answers are wrong."
         )
+
+    @property
+    def unmeasured(self) -> str:
+        """One sentence where there were held-out rows, but too few to measure novelty; otherwise empty."""
+        if not 0 < self.rows < NOVELTY_ROWS:
+            return ""
+        return f"No input is called unfamiliar: {self.rows} held-out rows are too few to measure novelty."
 
     def with_max_error(self, max_error: float) -> "TrustRule":
         """The rule for another share of wrong answers (for numbers: another reach of the 90 % interval)."""

@@ -1,7 +1,7 @@
 """Train a method on arrays with one call."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -104,7 +104,8 @@ def fit(
     )
     train, held_out = split(data, validation, seed, classes, directory)
     regression = data.targets.is_floating_point()
-    check_rows(train, held_out, split=isinstance(validation, float), regression=regression)
+    shared = isinstance(validation, float)
+    check_rows(train, held_out, split=shared, regression=regression, classes=classes)
     _check_optim(optim, {"steps": steps, "epochs": epochs, "batch_size": batch_size, "lr": lr})
     train = replace(train, augment=_augmentation(augment, train))
     defaults = defaults_for(
@@ -127,10 +128,10 @@ def fit(
         nullcontext() if folder is None else locked(folder),
         Display(epochs_in_all, shown=on_progress is None) as display,
     ):
+        tell = display.show if display.shown else log.info
         if display.shown or log.isEnabledFor(logging.INFO):
             seconds = estimate_seconds(plan, config, train, seed, device)
-            text = f"training on {len(train)} rows, {len(held_out)} held out: at most {in_words(seconds)}"
-            (display.show if display.shown else log.info)(text)
+            tell(f"training on {len(train)} rows, {len(held_out)} held out: at most {in_words(seconds)}")
         stages = [
             train_plan(
                 plan, config, train, held_out, seed=member, directory=folder, device=device,
@@ -139,21 +140,31 @@ def fit(
             )
             for member in members
         ]  # fmt: skip
-        predictor: Any
-        facts: dict[str, Any] = {"chosen": chosen.id, "classes": classes}
-        nll: Mapping[str, float] = {}
-        if method == AUTO:
-            predictor, comparison = best_stage(stages[0][0], stages[0][-1], held_out)
-            (display.show if display.shown else log.info)(str(comparison))
-            facts |= {"chosen": comparison.chosen, "comparison": comparison}
-            nll = comparison.nll
-        else:
-            if isinstance(chosen, Sgpa):
-                warn_if_worse(stages[0], held_out)
-            predictor = _predictor(chosen, [models[-1] for models in stages], Calibration(train, held_out))
-        save_choice(folder, predictor, facts["chosen"], classes, nll)
-    vars(predictor).update(facts)
+        predictor, facts = _chosen(chosen, stages, Calibration(train, held_out), auto=method == AUTO)
+        if "comparison" in facts:
+            tell(str(facts["comparison"]))
+        save_choice(folder, predictor, classes, **facts)
+    vars(predictor).update(facts, classes=classes)
     return predictor
+
+
+def _chosen(
+    method: Method, stages: Sequence[list[Transformer]], data: Calibration, *, auto: bool
+) -> tuple[Any, dict[str, Any]]:
+    """What predicts, and `chosen`, the id of its method; where two were compared, their `comparison` too.
+
+    Args:
+        method: What was trained.
+        stages: The models of all stages, for each member.
+        data: Training and held-out rows.
+        auto: Whether to return the better of the first and the last stage.
+    """
+    if auto:
+        predictor, comparison = best_stage(stages[0][0], stages[0][-1], data.validation)
+        return predictor, {"chosen": comparison.chosen, "comparison": comparison}
+    if isinstance(method, Sgpa):
+        warn_if_worse(stages[0], data.validation)
+    return _predictor(method, [models[-1] for models in stages], data), {"chosen": method.id}
 
 
 def _augmentation(augment: str | Augment | None, train: Dataset) -> Augment | None:

@@ -114,22 +114,25 @@ def as_targets(targets: Any, name: str = "targets") -> tuple[Tensor, Classes]:
     return (y.float() if y.is_floating_point() else y.long()), ()
 
 
-def check_rows(train: Dataset, held_out: Dataset, *, split: bool, regression: bool) -> None:
-    """Raise unless there are enough rows and, for classes, two of them."""
+def check_rows(
+    train: Dataset, held_out: Dataset, *, split: bool, regression: bool, classes: Classes = ()
+) -> None:
+    """Raise unless there are enough rows and, for classes, two of them; `classes` are their names."""
     rows = len(train) + len(held_out)
     if split and rows < MIN_ROWS:
         raise InputError(f"fit: {rows} rows are too few; at least {MIN_ROWS} are needed")
     if len(train) < 2:
         raise InputError(f"fit: {len(train)} training row is too few; at least 2 are needed")
     if not regression:
-        check_classes(train.targets, "training rows", "fit: ")
+        check_classes(train.targets, "training rows", "fit: ", classes)
 
 
-def check_classes(targets: Tensor, what: str, start: str = "") -> None:
+def check_classes(targets: Tensor, what: str, start: str = "", names: Classes = ()) -> None:
     """Raise where all rows have one class; values are no classes."""
     if not targets.is_floating_point() and bool((targets == targets[0]).all()):
+        label = names[int(targets[0])] if names else int(targets[0])
         raise InputError(
-            f"{start}all {len(targets)} {what} have label {int(targets[0])}; at least two classes are needed"
+            f"{start}all {len(targets)} {what} have label {label!r}; at least two classes are needed"
         )
 
 
