@@ -4,7 +4,7 @@ import argparse
 import sys
 
 import torch
-from tests.support.hostile_layers import measure
+from tests.support.hostile_layers import measure, measure_multihead
 
 
 def main() -> int:
@@ -12,9 +12,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.numerics", description=__doc__)
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0, help="of the first layer")
+    parser.add_argument("--multihead", action="store_true", help="MultiheadSgpa with masks, causal, across")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    measured = [measure(seed) for seed in range(given.seed, given.seed + given.count)]
+    function = measure_multihead if given.multihead else measure
+    measured = [function(seed) for seed in range(given.seed, given.seed + given.count)]
     wrong = [each for each in measured if each.problem is not None]
     for each in wrong:
         sys.stdout.write(f"{each}\n")

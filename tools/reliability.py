@@ -18,11 +18,12 @@ ROOT = Path(__file__).parent.parent
 PAGE, MEASURED = ROOT / "docs" / "reliability.md", ROOT / "docs" / "reliability.csv"
 COLUMNS = ("check", "command", "outcome", "commit", "date")
 CHECKS = {
-    "api": "python -m tests.fuzz api --count 10000 --seed 21",
-    "files": "python -m tests.fuzz files --count 10000 --seed 22",
-    "cli": "python -m tests.fuzz cli --count 2000 --seed 23",
+    "api": "python -m tests.fuzz api --count 10000 --seed 43",
+    "files": "python -m tests.fuzz files --count 10000 --seed 42",
+    "cli": "python -m tests.fuzz cli --count 2000 --seed 44",
     "kill": "python -m tests.kill --kills 100 --terms 50",
     "numerics": "python -m tests.numerics --count 500",
+    "multihead": "python -m tests.numerics --multihead --count 500",
     "faults": "python -m pytest -m faults",
     "soak": "python -m tests.soak --minutes 30",
 }

@@ -19,7 +19,13 @@ from sgpa.core.counters import FLOAT64_PASSES, KL_BELOW_ZERO, VARIANCE_CLAMPED, 
 from sgpa.core.errors import NumericalError
 from sgpa.core.types import Kl
 from sgpa.gp.kernels import ArdRbfKernel, ExponentialKernel
-from support.hostile_layers import E, H, M, T, measure
+from support.hostile_layers import E, H, M, T, measure, measure_multihead
+
+
+def test_hostile_multihead_layers_with_masks_equal_float64():
+    measured = [measure_multihead(seed) for seed in range(40)]
+    assert [each for each in measured if each.problem is not None] == []
+    assert sum(each.refused for each in measured) <= 4
 
 
 def test_fifty_hostile_layers_equal_float64_or_raise():

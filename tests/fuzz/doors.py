@@ -5,6 +5,7 @@ from tests.fuzz.files import read_saved_or_old
 from tests.fuzz.guard import Accepted
 from tests.fuzz.values import any_value, tensors
 from tests.support.paths import KEPT
+from tests.support.tiny_classifiers import text_classifier
 from tests.support.tiny_transformers import TorchEncoder, attached, batch, make
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -36,7 +37,11 @@ class Doors:
         self.adapter = self.gp.save_pretrained(folder / "adapter")
         read_saved_or_old(KEPT["digits"]).export(folder / "opened")
         self.opened = sgpa.load(folder / "opened")
+        self.regression = sgpa.Regression(torch.randn(4, 3), torch.tensor(0.5), torch.rand(9).sort().values)
+        text_classifier(folder / "classifier")
+        (folder / "rows.csv").write_text("text,label\n" + "kara,cat\nloso,dog\nmiti,horse\n" * 20)
         self.kinds = [(self.attach, 3), (self.attached, 5), (self.open, 5), (self.fit, 1)]
+        self.kinds += [(self.audit, 3), (self.values, 5), (self.multihead, 8)]
 
     def attach(self, rng):
         good = {"model": self.encoder} | ({"adapter": self.adapter} if rng.random() < 0.3 else {})
@@ -68,6 +73,49 @@ class Doors:
                 raise Accepted("the model or a flag of torch is not what it was")
 
         return self.call(rng, function, good, unchanged, hostile)
+
+    def audit(self, rng):
+        good = {"model": self.folder / "classifier", "data": self.folder / "rows.csv", "max_rows": 10}
+        return self.call(rng, sgpa.audit, good)  # too few rows: an audit of its own takes long
+
+    def values(self, rng):
+        values, padding = torch.randn(2, 5, 4), torch.zeros(2, 5, dtype=torch.bool)
+        function, good = rng.choice(
+            [
+                (self.regression.interval, {"level": 0.9}),
+                (sgpa.Features, {"values": values, "padding": padding}),
+                (sgpa.Features.of, {"values": values, "lengths": [5, 3]}),
+                (sgpa.Classification, {"probabilities": padding.float(), "expected_entropy": torch.zeros(2)}),
+                (sgpa.Regression, {"samples": torch.zeros(2, 3), "scale": torch.tensor(1.0)}),
+            ]
+        )
+        return self.call(rng, function, good, hostile=lambda r: r.choice([any_value(r), r.choice(tensors())]))
+
+    def multihead(self, rng):
+        options = {"batch_first": True, "num_global": 3, "form": rng.choice(("cheng-boots", "orthogonal"))}
+        layer, x = sgpa.MultiheadSgpa(8, 2, **options), torch.randn(2, 5, 8)
+        memory = torch.randn(2, 7, 8)
+        alone, later = {"query": x, "key": x, "value": x}, torch.ones(5, 5).triu(1).bool()
+        good = rng.choice(
+            [
+                {"query": x, "key": memory, "value": memory},
+                alone | {"attn_mask": later},
+                alone | {"attn_mask": later, "is_causal": True},
+                alone | {"key_padding_mask": torch.arange(5).expand(2, 5) > 3},
+            ]
+        )
+        full = (torch.nan, -torch.inf, 1.0, -1e30)
+        masks = [*(torch.full((5, 5), value) for value in full), x * 1e20, x + 1e6, torch.zeros(5, 7)]
+        masks += [torch.ones(*shape).bool() for shape in ((4, 5, 5), (2, 5), (5, 5), (2, 7))]
+
+        def finite(output):
+            if not output[0].isfinite().all() or not sgpa.total_kl(layer, dataset_size=9).isfinite():
+                raise Accepted("the output or its KL is not finite")
+
+        def hostile(r):
+            return r.choice([any_value(r), r.choice(masks)])
+
+        return self.call(rng, layer.forward, good, finite, hostile)
 
     def open(self, rng):
         digit = torch.rand(2, 1, 8, 8)

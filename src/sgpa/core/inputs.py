@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -150,8 +151,17 @@ class Features:
             )
 
     @staticmethod
-    def of(values: Tensor, lengths: Tensor | Sequence[int] | None = None) -> "Features":
-        """Rows whose first `lengths` [N] tokens are real; all of them where none are given."""
+    @checked
+    def of(values: Tensor, lengths: Any = None) -> "Features":
+        """Rows whose first `lengths` [N] tokens are real; all of them where none are given.
+
+        Args:
+            values: [N, T, F], any float type.
+            lengths: tensor, array or list of whole numbers.
+
+        Returns:
+            The rows with their padding.
+        """
         _check("Features", values=(values, "NTF", float))
         N, T = values.shape[:2]
         if lengths is None:

@@ -1,5 +1,6 @@
 """A trained model with a GP on its attention: fit, calibrate, predict, save."""
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
-from sgpa.core.noise import check_seed
+from sgpa.core.noise import MAX_SAMPLES, check_seed
 from sgpa.posthoc.adapter import Adapter
 from sgpa.posthoc.answers import Answer, make_answer
 from sgpa.posthoc.calibration import calibrate
@@ -72,9 +73,7 @@ class AttachedGp:
             >>> sgpa.attach(model).fit(train_loader, max_batches=50)  # doctest: +SKIP
         """
         model = self._attached("fit")
-        check_fields(
-            "fit", [("max_batches", max_batches, max_batches is None or max_batches >= 1, "1 or more")]
-        )
+        _check_batches("fit", max_batches)
         options: dict[str, Any] = {"points": self._points, "share": self._share, "max_batches": max_batches}
         self._fitted = fit_statistics(model, self._sites, loader, head=self._head, **options)
         self._adapter = None
@@ -105,6 +104,7 @@ class AttachedGp:
             >>> sgpa.attach(model).fit(train_loader).calibrate(validation_loader)  # doctest: +SKIP
         """
         model = self._attached("calibrate")
+        _check_batches("calibrate", max_batches)
         if self._fitted is None:
             raise InputError("calibrate: call fit(train_loader) first")
         self._check_unchanged(model)
@@ -132,7 +132,7 @@ class AttachedGp:
             >>> answer.probabilities, answer.novelty  # doctest: +SKIP
         """
         model, adapter = self._attached("predict"), self._ready("predict")
-        check_fields("predict", [("samples", samples, samples >= 0, "0 or more")])
+        check_fields("predict", [("samples", samples, 0 <= samples <= MAX_SAMPLES, f"0 to {MAX_SAMPLES}")])
         check_seed(seed)
         call = read_batch(batch, device_of(model))
         seen = self._observe(model, call)
@@ -293,3 +293,7 @@ class AttachedGp:
                 f"{type(model).__name__}: its weights changed after fit; fit and calibrate again"
             )
         self._version = version  # moved to another device and the like
+
+
+def _check_batches(owner: str, count: int | None) -> None:
+    check_fields(owner, [("max_batches", count, count is None or 1 <= count <= sys.maxsize, "1 or more")])

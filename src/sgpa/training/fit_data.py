@@ -47,6 +47,8 @@ def as_data(inputs: Any, targets: Any, *, regression: bool, name: str = "") -> t
         raise InputError(f"fit: {name}targets are missing; give fit(inputs, targets), or a DataLoader")
     y, classes = as_targets(targets, f"{name}targets")
     y = y.float() if regression else y
+    if not y.is_floating_point() and y.numel() and int(y.min()) < 0:
+        raise InputError(f"fit: {name}targets have label {int(y.min())} (allowed: 0 or more)")
     x = as_inputs(inputs, f"{name}inputs")
     for part in (*tensors_of(x), y):
         if not part.is_meta and not part.isfinite().all():

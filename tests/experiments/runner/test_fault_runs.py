@@ -3,7 +3,10 @@
 `python -m pytest -m faults`. Disks are tmpfs mounts of a given size, which need the right to mount.
 """
 
+import multiprocessing
+import os
 import shutil
+import signal
 import subprocess
 from functools import partial
 
@@ -13,6 +16,7 @@ from sgpa.core.errors import LostWorker, passing
 from sgpa.core.files import read_json
 from sgpa.experiments.runner import Job, run_jobs
 from sgpa.experiments.runner.executors.in_process import InProcess
+from sgpa.experiments.runner.executors.processes import Processes
 from sgpa.training.run_state import RunFiles
 from support.terminal import sgpa
 
@@ -44,9 +48,9 @@ def disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def benchmark(folder):
+def benchmark(folder, *more):
     words = [word for setting in SETTINGS for word in ("--set", setting)]
-    outcome = sgpa("benchmark", "digits", "--out", folder, "--methods", "mle", "--seeds", "1", *words)
+    outcome = sgpa("benchmark", "digits", "--out", folder, "--methods", "mle", "--seeds", "1", *words, *more)
     assert "Traceback" not in outcome.err + outcome.out, outcome.err
     return outcome
 
@@ -132,6 +136,25 @@ def test_a_model_that_was_swapped_is_refused_and_not_trained_over(tmp_path, expe
     weights.write_bytes(kept)
     shutil.rmtree(folder / "failed", ignore_errors=True)
     finishes(folder, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_a_worker_that_is_killed_is_replaced(tmp_path, monkeypatch):
+    assert benchmark(tmp_path / "alone", "--workers", "2").code == 0
+    listen, killed = Processes.listen, []
+
+    def kill(processes):
+        begun = list((tmp_path / "run").glob("trainings/*/log.jsonl"))
+        if begun and not killed:
+            killed.extend(child.pid for child in multiprocessing.active_children()[:1])
+            os.kill(killed[0], signal.SIGKILL)
+        listen(processes)
+
+    monkeypatch.setattr(Processes, "listen", kill)
+    assert benchmark(tmp_path / "run", "--workers", "2").code == 0
+    assert killed
+    assert records(tmp_path / "run") == records(tmp_path / "alone")
 
 
 def lose(works, on_progress):
