@@ -134,6 +134,11 @@ MODEL = sgpa.ModelConfig(
 )
 
 
+def test_complex_probabilities_are_refused():
+    with pytest.raises(InputError, match=r"probabilities of torch.complex64 \(allowed: floating-point"):
+        sgpa.Classification(torch.zeros(2, 3, dtype=torch.complex64), torch.zeros(2))
+
+
 @pytest.mark.parametrize(
     ("call", "argument"),
     [

@@ -172,6 +172,12 @@ def test_features_that_were_exchanged_are_computed_again(tmp_path):
         assert again.lengths.tolist() == [2, 2]
 
 
+@pytest.mark.parametrize("value", [torch.nan, 1e6])  # half precision ends at 65504
+def test_features_that_are_not_finite_are_refused(value):
+    with pytest.raises(InputError, match="its features are not finite in half precision"):
+        Rows.of([torch.full((2, 3), value)])
+
+
 def test_kept_features_equal_fresh_ones(bert):
     network = TextBackbone(name=str(bert))
     texts = ["a good film", "a bad film"]

@@ -161,6 +161,7 @@ class Cases:
             try:
                 with (
                     patch("sgpa.training.trainer.Trainer._train", stop),
+                    patch("sgpa.experiments.runner.executors.processes.Processes._open", stop),
                     patch("sgpa.data.fetch.fetch", stop),
                 ):
                     outcome = sgpa(*words)

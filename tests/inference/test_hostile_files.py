@@ -66,12 +66,12 @@ def changed(folder, **entries):
     write_json(folder / "run.json", read_json(folder / "run.json", dict) | entries)
 
 
-@pytest.mark.parametrize("place", ["..", "../other", "/etc", "model/../../other", "link", "a\0b", "loop"])
-def test_a_run_names_nothing_outside_of_its_folder(place, exported, tmp_path):
+@pytest.mark.parametrize("path", ["..", "../other", "/etc", "model/../../other", "link", "a\0b", "loop"])
+def test_a_run_names_nothing_outside_of_its_folder(path, exported, tmp_path):
     shutil.copytree(exported / "model", tmp_path / "other")
     (exported / "link").symlink_to(tmp_path / "other")
     (exported / "loop").symlink_to(exported / "loop")
-    changed(exported, members=[{"model": place, "calibrated": None}])
+    changed(exported, members=[{"model": path, "calibrated": None}])
     with pytest.raises(CheckpointError, match=r"run.json names .*outside of"):
         sgpa.load(exported)
 

@@ -186,22 +186,22 @@ def test_every_kind_of_recipe_reads_new_inputs(tmp_path, monkeypatch, name):
     }
     run_folder = RunFolder.of(name, tmp_path / "runs", [*SMALL, *own.get(name, [])], data_dir=data)
     run_folder.claim()
-    row = plan(run_folder.recipe, "mle")
-    calibrate(run_folder, row, 0, train(run_folder, row, 0))
+    mle = plan(run_folder.recipe, "mle")
+    calibrate(run_folder, mle, 0, train(run_folder, mle, 0))
     shutil.rmtree(data)
     Image.new("RGB", (32, 32), (10, 200, 30)).save(tmp_path / "green.png")
     given = {"cifar10": [tmp_path / "green.png"], "zinc": ["--text", "CCO"]}
     if name == "zinc":
         pytest.importorskip("rdkit", reason="the extra `graph` (rdkit) is not installed")
     words = given.get(name, ["--text", "a very good film"])
-    done = sgpa("predict", run_folder.cell(row, 0), *words, "--json")
+    done = sgpa("predict", run_folder.cell(mle, 0), *words, "--json")
     assert done.code == 0, done.err
     (answer,) = json.loads(done.out)
     if name == "zinc":
         assert answer["deviation"] > 0
         assert answer["smiles"] == "CCO"
     else:
-        assert answer["label"] in open_trained(run_folder.cell(row, 0)).classes
+        assert answer["label"] in open_trained(run_folder.cell(mle, 0)).classes
     assert isinstance(answer["trust"], bool)
 
 

@@ -19,18 +19,14 @@ from sgpa.models import (
     DotProductConfig,
     KernelAttentionConfig,
     MeanFieldConfig,
-    ModelConfig,
-    PatchConfig,
     RandomFeatureConfig,
     SgpaConfig,
     Transformer,
 )
 from sgpa.training.optim import OptimConfig
 from sgpa.training.trainer import Trainer
+from support.training_runs import CONFIG
 
-CONFIG = ModelConfig(
-    embedding=PatchConfig(image_size=4, channels=1, patch_size=2), depth=2, heads=2, width=8, outputs=3
-)
 ATTENTIONS = {"kernel": KernelAttentionConfig(), "sdp": DotProductConfig()}
 
 

@@ -15,20 +15,14 @@ from sgpa.methods import Mle, Sgpa
 from sgpa.methods.mc_dropout import McDropout
 from sgpa.methods.mfvi import Mfvi
 from sgpa.methods.sngp import Sngp
-from sgpa.models import DotProductConfig, ModelConfig, PatchConfig, SgpaConfig, TokenConfig, Transformer
+from sgpa.models import SgpaConfig, TokenConfig, Transformer
 from sgpa.models.modes import evaluating
 from sgpa.training.optim import OptimConfig
 from sgpa.training.selection import validate
 from sgpa.training.trainer import Trainer
+from support.training_runs import CONFIG, METHODS
 
-CONFIG = ModelConfig(
-    embedding=PatchConfig(image_size=4, channels=1, patch_size=2), depth=2, heads=2, width=8, outputs=3
-)
-BASES = {
-    "kernel": Mle(),
-    "sdp": Mle(attention=DotProductConfig()),
-    "sgpa": Sgpa(attention=SgpaConfig(num_global=3)),
-}
+BASES = {name: METHODS[name] for name in ("kernel-mle", "sdp-mle", "sgpa")}
 
 
 def images(n=4, seed=0):
@@ -200,11 +194,11 @@ def test_one_training_gives_a_model_to_each_method(tmp_path):
     for found, expected in zip(models, (plain, plain, dropped), strict=True):
         assert all(torch.equal(found.state_dict()[name], expected[name]) for name in expected)
 
-    told = []
+    lines = []
     shutil.rmtree(tmp_path / "model-mcd")  # lost: the weights are still in the checkpoint's company
-    Trainer(**both, on_progress=told.append).fit()
+    Trainer(**both, on_progress=lines.append).fit()
     assert (tmp_path / "model-mcd" / "config.json").exists()
-    assert not told
+    assert not lines
 
 
 def test_sgpa_with_dropout_at_prediction():

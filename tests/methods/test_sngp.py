@@ -17,8 +17,6 @@ from sgpa.methods import Calibration, Mle
 from sgpa.methods.sngp import Sngp, gp_head, mean_field, monte_carlo
 from sgpa.models import (
     DotProductConfig,
-    ModelConfig,
-    PatchConfig,
     PointConfig,
     RandomFeatureConfig,
     SpectralConfig,
@@ -29,10 +27,8 @@ from sgpa.models.random_features import RandomFeatureHead
 from sgpa.models.spectral import SpectralLinear
 from sgpa.training.optim import OptimConfig
 from sgpa.training.trainer import Trainer
+from support.training_runs import CONFIG
 
-CONFIG = ModelConfig(
-    embedding=PatchConfig(image_size=4, channels=1, patch_size=2), depth=2, heads=2, width=8, outputs=3
-)
 SNGP = Sngp(head=RandomFeatureConfig(features=40, ridge=0.7))
 
 

@@ -11,22 +11,15 @@ from sgpa.core.files import read_tensors, write_tensors
 from sgpa.data import Dataset
 from sgpa.evaluation.evaluate import evaluate
 from sgpa.evaluation.results import Subject
-from sgpa.methods import NOTHING, Calibration, Mle, Sgpa
+from sgpa.methods import NOTHING, Calibration, Mle
 from sgpa.methods.base import check_finite
 from sgpa.methods.laplace import KfacLaplace
 from sgpa.methods.temperature import BOUND, TemperatureScaling, best_temperature, mixture_nll
-from sgpa.models import DotProductConfig, ModelConfig, PatchConfig, SgpaConfig
 from sgpa.training.optim import OptimConfig
 from sgpa.training.trainer import Trainer
+from support.training_runs import CONFIG, METHODS
 
-CONFIG = ModelConfig(
-    embedding=PatchConfig(image_size=4, channels=1, patch_size=2), depth=2, heads=2, width=8, outputs=3
-)
-BASES = {
-    "kernel": Mle(),
-    "sdp": Mle(attention=DotProductConfig()),
-    "sgpa": Sgpa(attention=SgpaConfig(num_global=3)),
-}
+BASES = {name: METHODS[name] for name in ("kernel-mle", "sdp-mle", "sgpa")}
 every_base = pytest.mark.parametrize("base", BASES.values(), ids=BASES)
 
 
@@ -39,7 +32,7 @@ def images(n, seed=0, noise=0.5):
     return Dataset(x, torch.where(wrong, torch.randint(3, (n,), generator=generator), y))
 
 
-def built(base=BASES["kernel"], seed=0, config=CONFIG):
+def built(base=BASES["kernel-mle"], seed=0, config=CONFIG):
     torch.manual_seed(seed)
     model = base.build(config).eval()
     with torch.no_grad():
@@ -148,7 +141,7 @@ def test_predictions_have_the_nll_that_was_minimised(base):
     assert (found.mutual_information > 1e-6).any() == (base.id == "sgpa")
 
 
-@pytest.mark.parametrize("name", ["kernel", "sdp"])
+@pytest.mark.parametrize("name", ["kernel-mle", "sdp-mle"])
 def test_labels_of_a_deterministic_model_do_not_change(name):
     model, data = built(BASES[name]), calibration()
     method = TemperatureScaling(base=BASES[name])

@@ -82,13 +82,13 @@ def test_outputs_do_not_depend_on_the_order_of_nodes():
     g = graphs()
     g = Graphs(g.nodes[:1], g.edges[:1], g.edge_types[:1], g.identifiers[:1].double())
     order = torch.tensor([2, 0, 1])
-    place = order.argsort()
-    moved = Graphs(g.nodes[:, order], place[g.edges], g.edge_types, g.identifiers[:, order])
+    position = order.argsort()
+    moved = Graphs(g.nodes[:, order], position[g.edges], g.edge_types, g.identifiers[:, order])
     assert torch.allclose(model(g).f, model(moved).f)
 
 
 def test_inducing_points_pass_through_the_deep_kernel_of_the_data():
-    # eq:fhl: a token of layer 2's input space and an inducing location at the same place meet as q = k_g
+    # eq:fhl: a token of layer 2's input space and an inducing location at the same point meet as q = k_g
     model = Transformer(small()).eval()
     layer = model.gp_layers[1]
     token = torch.randn(1, 1, 8)

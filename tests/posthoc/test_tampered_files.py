@@ -79,7 +79,16 @@ def test_an_attached_model_in_several_threads(saved):
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in MODEL.modules())
 
 
-@pytest.mark.parametrize("changed", [{"image_mean": {"a": 1}}, {"size": "large"}, {"rescale_factor": "x"}])
+@pytest.mark.parametrize("text", ["[" * 100_000, "{", "3"])
+def test_a_config_that_cannot_be_read_is_one_line(text, tmp_path):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(InputError, match="is not the config of a model"):
+        open_classifier(tmp_path, "cpu")
+
+
+@pytest.mark.parametrize(
+    "changed", [{"image_mean": {"a": 1}}, {"size": "large"}, {"rescale_factor": "x"}, {"resample": 2**63}]
+)
 def test_a_changed_image_processor_is_one_line(changed, tmp_path):
     image_classifier(tmp_path)
     file = tmp_path / "preprocessor_config.json"

@@ -23,5 +23,5 @@ def errors_of(what: str) -> Iterator[None]:
         yield
     except (SgpaError, torch.OutOfMemoryError):
         raise
-    except (TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
+    except (TypeError, ValueError, RuntimeError, LookupError, AttributeError, ArithmeticError) as error:
         raise InputError(f"{what} ({first_line(error)})") from error

@@ -110,6 +110,8 @@ class Classification:
 
     def __post_init__(self) -> None:
         given = self.probabilities.dtype
+        if not given.is_floating_point:
+            raise InputError(f"Classification: probabilities of {given} (allowed: floating-point numbers)")
         if given in (torch.float16, torch.bfloat16):
             smallest = torch.finfo(given).tiny * torch.finfo(given).eps  # the smallest positive number
             p = self.probabilities.float().clamp_min(smallest)

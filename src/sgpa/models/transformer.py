@@ -242,9 +242,9 @@ class Transformer(nn.Module):
                 samples = None
             if samples == 0:
                 return self.likelihood.predict_normal(*self._label_moments(inputs, batch_size))
-            return self.likelihood.predict(
-                self.draw(inputs, samples=samples, batch_size=batch_size, seed=seed)
-            )
+            f = self.draw(inputs, samples=samples, batch_size=batch_size, seed=seed)  # [S, N, C]
+        require_finite(lambda: NOT_FINITE, f)
+        return self.likelihood.predict(f)
 
     @checked
     def with_samples(self, samples: int) -> SampledPredictor:
@@ -269,9 +269,7 @@ class Transformer(nn.Module):
             return self(rows, samples=samples, states=states).f
 
         with seeded(seed, self.device):
-            f = torch.cat(list(self.in_batches(outputs, inputs, samples, batch_size)), 1)  # [S, N, C]
-        require_finite(lambda: NOT_FINITE, f)
-        return f
+            return torch.cat(list(self.in_batches(outputs, inputs, samples, batch_size)), 1)
 
     @checked
     def moments(self, inputs: Inputs, *, batch_size: int | None = None) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sgpa.core.errors import CheckpointError
+from sgpa.core.errors import CheckpointError, InputError
 from sgpa.core.files import ensure_directory, read_tensors, write_tensors
 from sgpa.core.inputs import Features
 from sgpa.core.saved_tensors import check_tensors
@@ -28,7 +28,10 @@ class Rows:
     @staticmethod
     def of(rows: Sequence[Tensor]) -> "Rows":
         """Rows [T_n, F] in half precision."""
-        return Rows(torch.cat(list(rows)).half(), torch.tensor([len(row) for row in rows]))
+        flat = torch.cat(list(rows)).half()
+        if not flat.isfinite().all():
+            raise InputError("backbone: its features are not finite in half precision; it was damaged")
+        return Rows(flat, torch.tensor([len(row) for row in rows]))
 
     def padded(self, tokens: int) -> Features:
         """All rows with `tokens` tokens, [N, tokens, F]."""

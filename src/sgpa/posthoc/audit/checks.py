@@ -25,7 +25,7 @@ def read_kind(folder: Path) -> str:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
         names = [str(name) for name in config.get("architectures") or []]
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         raise InputError(f"{file} is not the config of a model; name {FOLDER}") from None
     for name in names:
         for ending, kind in HEADS.items():
