@@ -96,7 +96,8 @@ class AttachedGp:
             max_batches: batches to read; all where it is left out.
             unfamiliar: kinds of inputs that are to look novel, batches by name. They choose what novelty
                 listens to. Where it is left out, they are made from the rows of the loader: words in another
-                order and at random, tiles, noise, blur and mixtures of images.
+                order and at random, tiles, noise, blur and mixtures of images. With {} every view counts
+                once.
 
         Returns:
             Itself.
