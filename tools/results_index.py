@@ -21,8 +21,8 @@ standard error, and in brackets the paper's value. The command above a table rep
 for one row, `--seeds 1` for one seed.
 
 [What reproduces and what does not](reproduction.md) discusses the results, and [coverage](coverage.md) has
-every value of the paper beside ours. [Speed](speed.md), [a full training](full-training.md) and [prediction
-without sampling](means.md) have their own pages.
+every value of the paper beside ours. [Speed](speed.md), [a full training](full-training.md), [prediction
+without sampling](means.md) and [GPs attached to trained Transformers](posthoc) have their own pages.
 """
 
 
