@@ -22,8 +22,8 @@ for one row and `--seeds 1` for one seed: `sgpa benchmark digits --methods mle -
 models in the first row of the digits.
 
 [What reproduces and what does not](reproduction.md) discusses the results, and [coverage](coverage.md) has
-every value of the paper beside ours. [Speed](speed.md), [a full training](full-training.md) and [prediction
-without sampling](means.md) have their own pages.
+every value of the paper beside ours. [Speed](speed.md), [a full training](full-training.md), [prediction
+without sampling](means.md) and [GPs attached to trained Transformers](posthoc) have their own pages.
 """
 
 

@@ -87,3 +87,13 @@ def test_noise_that_is_drawn_is_bounded_and_the_rest_is_kept():
     assert torch.equal(scales.drawn, torch.tensor([0.2, 1.0, 0.0]))
     torch.testing.assert_close(scales.not_drawn.layers + scales.drawn, scales.layers)
     assert scales.not_drawn.data == scales.data
+
+
+@pytest.mark.parametrize("build", [bert, vit])
+def test_rows_that_are_repeated_in_one_pass_answer_as_alone(build):
+    model = make(build)
+    call = read_batch(batch(model, 5, labels=False), torch.device("cpu"))
+    assert call.rows == 5
+    with torch.no_grad():
+        once, thrice = call(model).logits, call.repeated(3)(model).logits
+    torch.testing.assert_close(thrice.unflatten(0, (3, -1)), once.expand(3, -1, -1))

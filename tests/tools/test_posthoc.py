@@ -1,34 +1,32 @@
 """The tools that measure attached GPs, on tiny models and random rows."""
 
-import pytest
-import torch
-from tools.posthoc import scores, train_images
+import random
 
+import torch
+from tools.posthoc import analysis, texts, train_images, weights
+from tools.posthoc.columns import Columns
+from tools.posthoc.evaluate import detectors, noisy_logits
+
+import sgpa
+from sgpa.core.files import write_tensors
 from support.tiny_transformers import batch, make, vit
 
 
-@pytest.fixture(scope="module")
-def found():
+def test_columns_are_those_that_the_library_predicts_with(monkeypatch):
+    monkeypatch.setattr("tools.posthoc.columns.TOKEN_GPS", ((8, 1.0),))
+    monkeypatch.setattr("tools.posthoc.columns.ROW_GPS", ((8, 1.0),))
     model = make(vit)
-    noise = {"pixel_values": 4 * torch.randn(20, 3, 8, 8)}
-    tests = {"test": [batch(model, 30, 20)], "other": [batch(model, 30, 21)]}
-    train, held_out = [batch(model, 40, seed) for seed in range(2)], [batch(model, 40, 9)]
-    return scores.measure(model, train, held_out, tests, {"noise": [noise]}, samples=2, num_inducing=8)
-
-
-def test_calibrators_that_keep_the_labels_have_one_accuracy(found):
-    for name in ("test", "other"):
-        same = {found[name][method]["accuracy"] for method in ("MLE", "temperature", "GP")}
-        assert len(same) == 1
-        assert "GP, 2 samples" in found[name]
-
-
-def test_every_detector_has_an_auroc(found):
-    for name in ("AUROC of noise", "AUROC of other"):
-        assert {"novelty", "entropy", "energy", "Mahalanobis, layer 3", "GP share, layer 1"} <= found[
-            name
-        ].keys()
-        assert all(0 <= value <= 1 for value in found[name].values())
+    train, held_out = [batch(model, 60, seed) for seed in range(2)], [batch(model, 60, 9)]
+    gp = sgpa.attach(model, num_inducing=8).fit(train).calibrate(held_out)
+    rows = Columns(gp, train).of(held_out)
+    x = analysis.columns({key: value.double() for key, value in rows.items()})
+    novelty = gp._adapter.novelty
+    assert x.shape[1] == len(novelty.weights)
+    torch.testing.assert_close(x[:, 2:4].mean(0), novelty.offset[2:4], rtol=1e-3, atol=1e-3)
+    assert analysis.carried(rows).shape[1] == 4
+    assert {"novelty", "energy", "shares, layer 1", "distance 0.01, layer 3"} <= detectors(rows).keys()
+    draws = noisy_logits(gp, held_out, torch.zeros(4), dropout=False)
+    torch.testing.assert_close(draws[3], rows["logits"])
 
 
 def test_training_of_images_lowers_the_loss(monkeypatch):
@@ -42,3 +40,31 @@ def test_training_of_images_lowers_the_loss(monkeypatch):
     history = train_images.train(model, images, labels, epochs=3, limit=60.0, compile=False, seed=0)
     assert history[-1]["loss"] < history[0]["loss"]
     assert not model.training
+
+
+def test_long_texts_keep_both_ends_and_batches_are_padded():
+    def tokenizer(rows, **_):
+        return {"input_ids": [[int(word) for word in row.split()] for row in rows]}
+
+    rows = texts.encode(tokenizer, ["1 2 3 4 5 6 7 8 9", "1 2"], 6)
+    assert rows == [[101, 1, 2, 8, 9, 102], [101, 1, 2, 102]]
+    made = texts.batch(rows, [0, 1])
+    assert made["attention_mask"].tolist() == [[1] * 6, [1, 1, 1, 1, 0, 0]]
+    assert made["input_ids"][1, 4:].tolist() == [0, 0]
+
+
+def test_damaged_sentences_differ_by_a_word_or_two():
+    order = random.Random(0)
+    text = "the cat sat on the mat"
+    made = [texts.damaged(text, ["dogs bark"], order) for _ in range(50)]
+    assert sum(row != text for row in made) > 40
+    assert all(4 <= len(row.split()) <= 8 for row in made)
+
+
+def test_models_come_back_from_their_parts(tmp_path):
+    tensors = {"a": torch.randn(40, 30), "b": torch.randn(7), "c": torch.randn(3, 5, 2)}
+    for i, part in enumerate(weights.parts(tensors)):
+        write_tensors(tmp_path / f"{i}.safetensors", part)
+    again = weights.join(sorted(tmp_path.glob("*.safetensors")))
+    for name, value in tensors.items():
+        torch.testing.assert_close(again[name], value, rtol=1e-3, atol=1e-3)

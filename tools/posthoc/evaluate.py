@@ -28,6 +28,7 @@ from sgpa.posthoc.calls import read_batch
 from sgpa.posthoc.collect import Collected, dropout_logits
 from sgpa.posthoc.scales import fit_classes
 from sgpa.posthoc.statistics import device_of
+from tools.posthoc.analysis import UNFAMILIAR
 from tools.posthoc.columns import Columns
 from tools.posthoc.scores import classification_scores, detection
 from tools.posthoc.sets import Size, load
@@ -80,7 +81,9 @@ class NoiseChoice:
         self.gp, self.dropout = gp, dropout
         layers = len(gp.modules)
         fitted = gp._ready("noise").scales.drawn
-        settings = {str(level): torch.full((layers,), level) for level in LEVELS} | {"fitted": fitted.float()}
+        settings = {str(level): torch.full((layers + 1,), level) for level in LEVELS} | {
+            "fitted": fitted.float()
+        }
         self.tried: dict[str, float] = {}
         best = float("inf")
         for name, variance in settings.items():
@@ -157,7 +160,8 @@ def main() -> None:
     begun = time.perf_counter()
     gp = sgpa.attach(model).fit(sets.train)
     fitted = time.perf_counter()
-    gp.calibrate(sets.held_out)
+    chosen = {name: sets.perturbed[name] for name in UNFAMILIAR[options.recipe]}
+    gp.calibrate(sets.held_out, unfamiliar=chosen)
     found |= {"fit_s": fitted - begun, "calibrate_s": time.perf_counter() - fitted}
     tell("calibrated")
     columns = Columns(gp, sets.train)

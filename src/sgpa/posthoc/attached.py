@@ -95,7 +95,8 @@ class AttachedGp:
             max_batches: batches to read; all where it is left out.
             unfamiliar: kinds of inputs that are to look novel, batches by name. They choose what novelty
                 listens to. Where it is left out, they are made from the rows of the loader: words in another
-                order and at random, tiles, noise, blur and mixtures of images.
+                order and at random, tiles, noise, blur and mixtures of images. With {} every view counts
+                once.
 
         Returns:
             Itself.
@@ -248,7 +249,8 @@ class AttachedGp:
             self._ready("predict").on(device).gps.layers,
             torch.Generator(device).manual_seed(seed),
         )
-        sigma = variance.to(device, torch.float32).sqrt()  # [L]
+        sigma = variance.to(device, torch.float32).sqrt()  # [L + 1]
+        quiet = [i for i, x in enumerate(variance.tolist()) if x == 0]
 
         def noise(i: int, q: Tensor) -> Tensor:
             eps = torch.randn((*q.shape[:3], gps[i].spread.shape[-1]), generator=generator, device=device)
@@ -260,7 +262,7 @@ class AttachedGp:
         for start in range(0, samples, together):
             count = min(together, samples - start)
             several = call if count == 1 else call.repeated(count)
-            logits = self._observe(model, several, noise=noise, dropout=dropout).logits
+            logits = self._observe(model, several, noise=noise, quiet=quiet, dropout=dropout).logits
             parts.append(logits.unflatten(0, (count, -1)))
         return torch.cat(parts)
 

@@ -1,6 +1,6 @@
 """One pass of a model in evaluation mode, with hooks that are there only while it runs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,6 +54,7 @@ def observe(
     *,
     noise: Noise | None = None,
     on_heads: OnHeads | None = None,
+    quiet: Collection[int] = (),
     dropout: bool = False,
 ) -> Pass:
     """Run the model once and read its attention.
@@ -67,6 +68,7 @@ def observe(
         call: the batch.
         noise: added to the outputs of heads; where it is left out, the pass is the model's own.
         on_heads: called with the outputs of heads.
+        quiet: numbers of sites without noise.
         dropout: leave dropout layers on.
     """
     seen = Pass(padding=call.padding)
@@ -85,7 +87,7 @@ def observe(
             undo.callback(site.read_queries(partial(keep_queries, i)).remove)
             if on_heads is not None:
                 undo.callback(site.read_heads(partial(on_heads, i)).remove)
-            if noise is not None:
+            if noise is not None and i not in quiet:
                 undo.callback(site.add_noise(partial(_make_noise, noise, i, seen)).remove)
         keep = head.register_forward_hook(lambda _, args, result: features.append((args[0], result)))
         undo.callback(keep.remove)
