@@ -37,3 +37,9 @@ def test_a_missed_target_is_named():
     values = {"sgpa.fit": [[0.9], [5.0]], "forest": [[0.8], [1.0]]}
     words = page.in_words(values, ["accuracy ↑", "CPU-s"], {"accuracy ↑": 0.945})
     assert words == "- accuracy: `sgpa.fit` is best, before forest; the target 0.945 is **not met**."
+
+
+def test_targets_of_a_method_that_was_not_measured_are_left_out():
+    measured = [line("texts", 1, (0.9, 0.3), (0.8, 0.4))]
+    assert "target" in page.section(measured, 300, {"NLL ↓": 0.2}, first="random forest")
+    assert "target" not in page.section(measured, 300, {"NLL ↓": 0.2}, first="MiniLM")

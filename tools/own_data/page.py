@@ -54,6 +54,8 @@ def section(measurements: list[dict[str, Any]], rows: int, targets: dict[str, fl
     seeds = sorted({m["seed"] for m in measurements})
     methods = list(dict.fromkeys(name for m in measurements for name in m["scores"]))
     methods.sort(key=lambda name: name != first)
+    if first and first not in methods:
+        targets = {}  # they are those of the method that was not measured
     values = {
         name: [column(measurements, name, i) for i in range(len(columns))] for name in methods
     }  # method -> one list of values over seeds for each column
