@@ -4,8 +4,8 @@ Usage: python -m tools.first_hour WHEEL FOLDER [--tasks 2 5 6] [--page]
 
 `FOLDER` holds what a user brings: `photos/` (a sub-folder per class), `holiday/` (new photographs),
 `my-model/` (a Hugging Face classifier) and `reviews.csv`. The first call installs the wheel into a new
-environment there. Commands and code are taken from the pages, so that what runs is what is printed. Times
-are kept in `first-hour.json` in that folder; `--page` writes docs/guides/first-hour.md.
+environment there. Commands and code are taken from the pages, so that what runs is what is printed. Times are
+kept in `first-hour.json` in that folder; `--page` writes docs/guides/first-hour.md.
 """
 
 import argparse

@@ -8,7 +8,8 @@ import sys
 import pytest
 import typer.main
 
-from sgpa.cli.app import app
+from sgpa.cli.app import app, help_of
+from sgpa.cli.predict import predict
 from sgpa.core.names import METHOD_NAMES, RECIPE_NAMES, method_id
 from sgpa.experiments.recipes import RECIPES, alternatives
 from sgpa.methods import CATALOGUE
@@ -333,3 +334,9 @@ def test_a_language_model_is_trained_once(tmp_path, monkeypatch):
     again = sgpa(*command)
     assert again.code == 0
     assert "loss" not in again.err
+
+
+def test_paragraphs_of_help_are_not_broken_where_the_source_is():
+    text = help_of(predict)
+    assert text.count("\n\n") == 1
+    assert "\n" not in text.replace("\n\n", "")

@@ -197,15 +197,16 @@ def test_findings_follow_the_numbers() -> None:
     assert (
         "Against MLE SGPA is better in 1 of 1 comparison, worse in 0 and not clearly different in 0." in good
     )
-    assert "it is" not in good
+    assert "Worse" not in good
+    assert "Not clearly" not in good
     bad = sentences(("mle", [0.2, 0.21]), ("sgpa", [0.5, 0.51]))
     assert "MLE has the lower NLL: 0.205 ± 0.005 against 0.505 ± 0.005 for SGPA." in bad
     assert "SGPA is better in 0 of 1 comparison, worse in 1" in bad
-    assert "Against MLE it is worse in NLL on the clean test set." in bad
+    assert "Worse than MLE: NLL on the clean test set." in bad
     close = sentences(("mle", [0.2, 0.6]), ("sgpa", [0.3, 0.6]))
     assert "No clear difference in NLL: 0.400 ± 0.200 for MLE, 0.450 ± 0.150 for SGPA." in close
     assert "better in 0 of 1 comparison, worse in 0 and not clearly different in 1" in close
-    assert "Against MLE it is not clearly different in NLL on the clean test set." in close
+    assert "Not clearly different from MLE: NLL on the clean test set." in close
     assert "MLE and SGPA have the same NLL: 0.200." in sentences(("mle", [0.2]), ("sgpa", [0.2]))
     assert "one seed" in sentences(("mle", [0.2]), ("sgpa", [0.3]))
     three = sentences(("mle", [0.2]), ("mcd", [0.1]), ("sgpa", [0.3]))
@@ -215,11 +216,11 @@ def test_findings_follow_the_numbers() -> None:
     assert "On the clean test set, MLE is better in NLL." in others
     where = {"evaluation": "ood-detection", "shift": "photo-patches"}
     ood = sentences(("mle", [0.9]), ("sgpa", [0.8]), metric="auroc", **where)
-    assert "Against MLE it is worse in AUROC in detecting photo patches." in ood
+    assert "Worse than MLE: AUROC in detecting photo patches." in ood
     where = {"evaluation": "trust", "shift": "photo-patches"}
     found = [record("mle", "auroc", 0.9, 0, evaluation="ood-detection", shift="photo-patches")]
     found += [record(m, "novelty_auroc", v, 0, **where) for m, v in (("mle", 0.9), ("sgpa", 0.8))]
-    assert "worse in AUROC of novelty in detecting photo patches" in verdict([], aggregate(found))
+    assert "Worse than MLE: AUROC of novelty in detecting photo patches." in verdict([], aggregate(found))
 
 
 def test_sgpa_is_compared_with_the_methods_and_with_each_baseline() -> None:
@@ -232,7 +233,7 @@ def test_sgpa_is_compared_with_the_methods_and_with_each_baseline() -> None:
     )
     assert "Against MLE SGPA is better in 1 of 1 comparison" in text
     assert "Against logistic regression (pixels) SGPA is better in 0 of 1 comparison, worse in 1" in text
-    assert "Against logistic regression (pixels) it is worse in NLL on the clean test set." in text
+    assert "Worse than logistic regression (pixels): NLL on the clean test set." in text
 
 
 def test_page_has_every_section_and_figure(report: Path) -> None:

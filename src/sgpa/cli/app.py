@@ -1,5 +1,6 @@
 """The command line: parse arguments, call the package, show the outcome."""
 
+from inspect import getdoc
 from typing import Annotated, Any
 
 import typer
@@ -53,8 +54,13 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
+def help_of(command: Any) -> str:
+    """The docstring of a command, with one line per paragraph: the terminal breaks them."""
+    return "\n\n".join(" ".join(part.split()) for part in (getdoc(command) or "").split("\n\n"))
+
+
 for _command, _example in EXAMPLES.items():
-    app.command(epilog=f"Example: {_example}")(_command)
+    app.command(help=help_of(_command), epilog=f"Example: {_example}")(_command)
 app.command(hidden=True)(bench)
 app.add_typer(train_app, name="train")
 app.add_typer(data_app, name="data")

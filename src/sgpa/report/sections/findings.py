@@ -274,16 +274,15 @@ def verdict(found: Sequence[Finding], cells: Cells) -> str:
 
 
 def exceptions(cells: Cells) -> list[str]:
-    """A sentence for every rival of SGPA: where SGPA is worse, and where there is no clear difference."""
+    """Sentences for every rival of SGPA: where SGPA is worse, and where there is no clear difference."""
     names, sentences = _spoken_names(cells), []
     for rows in _rivals(cells):
         others = [row for row in rows if row[1] != "sgpa"]
         rival = names[others[0]] if len(others) == 1 else "the best other method"
         worse, level = _places(cells, rows, level=False), _places(cells, rows, level=True)
-        parts = [f"worse in {', '.join(worse)}"] if worse else []
-        parts += [f"not clearly different in {', '.join(level)}"] if level else []
-        if parts and len(worse) + len(level) <= MOST_EXCEPTIONS:
-            sentences.append(f"Against {rival} it is {'; '.join(parts)}.")
+        if len(worse) + len(level) <= MOST_EXCEPTIONS:
+            sentences += [f"Worse than {rival}: {', '.join(worse)}."] if worse else []
+            sentences += [f"Not clearly different from {rival}: {', '.join(level)}."] if level else []
     return sentences
 
 
