@@ -2,7 +2,7 @@
 
 import pytest
 
-from sgpa.core.errors import first_line, out_of_memory
+from sgpa.core.errors import InputError, first_line, out_of_memory
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,7 @@ def test_memory_that_runs_out_is_recognised(error, asked):
 
 def test_other_errors_are_not_taken_for_memory():
     assert out_of_memory(RuntimeError("shapes cannot be multiplied")) is None
+
+
+def test_a_message_is_one_line_whatever_it_quotes():
+    assert str(InputError("no file a\nb\x1b[31m")) == "no file a\\nb\\x1b[31m"

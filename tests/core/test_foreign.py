@@ -15,6 +15,15 @@ def test_the_error_is_the_cause_of_one_line():
     assert isinstance(caught.value.__cause__, ValueError)
 
 
+def test_assertions_of_torch_are_one_line_too():
+    layer = torch.nn.MultiheadAttention(4, 1)
+    with (
+        pytest.raises(InputError, match=r"^the layer fails \(query should be unbatched"),
+        errors_of("the layer fails"),
+    ):
+        layer(*[torch.zeros(1, 1, 1, 4)] * 3)
+
+
 @pytest.mark.parametrize(
     "error", [NumericalError("ours"), torch.OutOfMemoryError("full"), KeyboardInterrupt()]
 )

@@ -164,6 +164,7 @@ def test_batches_of_other_kinds(gp):
     refused(InputError, "a batch must be a tensor.*got a str", lambda: gp.predict("a text"))
     refused(InputError, "got a list of 3", lambda: gp.predict(["one", "two", "three"]))
     refused(InputError, "got a str; tokenise texts first", lambda: gp.predict(["one", "two"]))
+    refused(InputError, "cannot be moved to cpu", lambda: gp.predict(torch.zeros(2, 3, device="meta")))
 
 
 def test_outputs_that_are_no_finite_logits(model):

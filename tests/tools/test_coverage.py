@@ -1,5 +1,7 @@
 """The page that compares every published value with ours."""
 
+from collections import Counter
+
 import pytest
 from tools.coverage import (
     BETTER,
@@ -18,6 +20,7 @@ from tools.coverage import (
     shape_of,
     verdict,
 )
+from tools.readme_tables import ROOT
 
 from sgpa.report.tables import Cell
 
@@ -41,6 +44,16 @@ def test_every_published_value_has_one_line(comparisons):
 
 def test_the_page_is_up_to_date(comparisons):
     assert PAGE.read_text(encoding="utf-8") == page(comparisons), "run python -m tools.coverage"
+
+
+def test_the_readme_has_the_counts(comparisons):
+    counts = Counter(each.verdict for each in comparisons)
+    beside = len(comparisons) - counts["missing"]
+    text = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    assert (
+        f"Of the {len(comparisons):,} values that the paper prints, {beside:,} have ours beside them" in text
+    )
+    assert ", ".join(f"{counts[name]:,} {name}" for name in ("better", "level", "worse")) in text
 
 
 def test_every_missing_value_has_a_reason_and_no_other_has_one(comparisons):

@@ -8,7 +8,10 @@ from typing import Any
 
 
 class SgpaError(Exception):
-    """Base class of all exceptions of this package."""
+    """Base class of all exceptions of this package; the message is one line, whatever is quoted in it."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class InputError(SgpaError, ValueError):

@@ -7,6 +7,10 @@ import torch
 
 from sgpa.core.errors import InputError, SgpaError, first_line
 
+ERRORS = (
+    TypeError, ValueError, RuntimeError, LookupError, AttributeError, ArithmeticError, AssertionError,
+)  # fmt: skip
+
 
 @contextmanager
 def errors_of(what: str) -> Iterator[None]:
@@ -23,5 +27,5 @@ def errors_of(what: str) -> Iterator[None]:
         yield
     except (SgpaError, torch.OutOfMemoryError):
         raise
-    except (TypeError, ValueError, RuntimeError, LookupError, AttributeError, ArithmeticError) as error:
+    except ERRORS as error:
         raise InputError(f"{what} ({first_line(error)})") from error

@@ -99,7 +99,8 @@ def logits_of(output: Any, model: nn.Module) -> Tensor:
 
 
 def _move(value: Any, device: torch.device) -> Any:
-    return value.to(device) if isinstance(value, Tensor | Graphs | Words) else value
+    with errors_of(f"a batch cannot be moved to {device}"):
+        return value.to(device) if isinstance(value, Tensor | Graphs | Words) else value
 
 
 def _targets(targets: Any, device: torch.device) -> Tensor | None:
