@@ -107,7 +107,7 @@ def test_settings_out_of_range(model, gp):
     refused(ConfigError, r"lengthscale=-1 \(allowed", lambda: sgpa.attach(model, lengthscale=-1))
     refused(ConfigError, r"layers=\[3\] \(allowed: -3 to 2", lambda: sgpa.attach(model, layers=[3]))
     refused(
-        ConfigError, r"samples=-1 \(allowed: 0 or more\)", lambda: gp.predict(batch(model, 2), samples=-1)
+        ConfigError, r"samples=-1 \(allowed: 0 to 1000000\)", lambda: gp.predict(batch(model, 2), samples=-1)
     )
     refused(
         ConfigError, r"max_batches=0 \(allowed", lambda: sgpa.attach(model).fit(loader(model), max_batches=0)

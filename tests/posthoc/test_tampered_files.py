@@ -11,7 +11,7 @@ import sgpa
 from sgpa.core.errors import CheckpointError, InputError, SgpaError
 from sgpa.core.files import read_json, read_tensors, write_json, write_tensors
 from sgpa.posthoc.audit.model import open_classifier
-from support.tiny_classifiers import image_classifier
+from support.tiny_classifiers import image_classifier, text_classifier
 from support.tiny_transformers import TorchEncoder, attached, batch, make
 
 MODEL = make(TorchEncoder)
@@ -42,7 +42,8 @@ def change(adapter, name, function):
         ("gp.0.gain", lambda x: x * torch.nan, "gp.0.gain has entries that are no finite numbers"),
         ("novelty.held_out", lambda x: x[:0], "novelty.held_out is empty"),
         ("novelty.held_out", lambda x: x.flip(0), "no statistics of rows"),
-        ("novelty.unit", lambda x: 0 * x, "no statistics of rows"),
+        ("novelty.scale", lambda x: 0 * x, "no statistics of rows"),
+        ("novelty.weights", lambda x: -x, "novelty.weights are not above zero"),
         ("scales.layers", lambda x: x[:1], "scales.layers has shape"),
     ],
 )
@@ -95,3 +96,11 @@ def test_a_changed_image_processor_is_one_line(changed, tmp_path):
     file.write_text(json.dumps(json.loads(file.read_text()) | changed))
     with pytest.raises(InputError, match=f"{tmp_path}"):
         open_classifier(tmp_path, "cpu").encode(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
+
+
+def test_a_tokenizer_with_another_length_is_one_line(tmp_path):
+    text_classifier(tmp_path)
+    file = tmp_path / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"model_max_length": "long"}))
+    with pytest.raises(InputError, match="model_max_length of its tokenizer is not a number"):
+        open_classifier(tmp_path, "cpu")

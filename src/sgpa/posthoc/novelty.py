@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sgpa.core.errors import InputError
+from sgpa.core.errors import CheckpointError, InputError
 from sgpa.core.precision import recording
 from sgpa.core.saved_tensors import Shape, check_tensors
 from sgpa.inference.novelty import MIN_ROWS, ClassDistances, check_statistics, distance_shapes
@@ -155,6 +155,8 @@ class TransformerNovelty:
         check_tensors(named, {f"novelty.{name}": shape for name, shape in shapes.items()}, source)
         of = {name: named[f"novelty.{name}"].double() for name in shapes}
         check_statistics(of["scale"], of["held_out"], source)
+        if (of["weights"] < 0).any() or not of["weights"].any():
+            raise CheckpointError(f"{source}: novelty.weights are not above zero; it was damaged")
         head = ClassDistances(*(of[name] for name in distance_shapes(0, 0)))
         views = Views(head, of["centre"], of["root"])
         return TransformerNovelty(views=views, **{name: of[name] for name in STATISTICS})

@@ -78,7 +78,8 @@ def _text_encoder(folder: Path, model: Any) -> Encode:
         model.config.pad_token_id = tokenizer.pad_token_id
     positions = getattr(model.config, "max_position_embeddings", None) or MAX_TOKENS
     offset = 2 if "roberta" in model.config.model_type else 0  # its positions start behind the padding id
-    longest = int(min(positions - offset, tokenizer.model_max_length, MAX_TOKENS))
+    with errors_of(f"{folder}: model_max_length of its tokenizer is not a number"):
+        longest = int(min(positions - offset, tokenizer.model_max_length, MAX_TOKENS))
 
     def encode(texts: Sequence[str]) -> dict[str, Tensor]:
         limits = {"padding": True, "truncation": True, "max_length": longest}
