@@ -72,8 +72,8 @@ def test_config_is_saved_and_read(tmp_path):
     [
         (lambda: torch.randn(2, 5, 7), "7 features of a token, but the model reads 6"),
         (lambda: torch.randn(2, 10, 6), "10 tokens, but the model reads 9"),
-        (lambda: torch.zeros(2, 5, 6, dtype=torch.long), "allowed: floats"),
-        (lambda: torch.randn(2, 5), "allowed: \\[N, T, F\\]"),
+        (lambda: torch.zeros(2, 5, 6, dtype=torch.long), "allowed: floating-point Tensor"),
+        (lambda: torch.randn(2, 5), "Tensor \\[N, T, F\\]"),
         (lambda: Features(torch.randn(2, 5, 6), torch.zeros(2, 4, dtype=torch.bool)), "padding=.*\\[2, 4\\]"),
         (lambda: Features(torch.randn(2, 5, 6), torch.zeros(2, 5)), "allowed: bool"),
         (lambda: Features.of(torch.randn(2, 5, 6), [5, 0]), "lengths .*1 to 5"),
