@@ -54,8 +54,15 @@ Check = tuple[str, object, bool, str]  # field, its value, whether it is valid, 
 
 
 def one_line(text: object) -> str:
-    """A text, such as a file name, without line breaks and other control characters."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+    """A text, such as a file name, without line breaks, control characters and bytes that are not UTF-8."""
+    return "".join(c if c.isprintable() else _escaped(c) for c in str(text))
+
+
+def _escaped(character: str) -> str:
+    """The escape sequence of a character, or of a byte that is not UTF-8."""
+    if "\udc80" <= character <= "\udcff":
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode()
 
 
 def check_fields(owner: str, checks: Iterable[Check]) -> None:
