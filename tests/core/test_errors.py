@@ -43,5 +43,5 @@ def test_other_errors_are_not_taken_for_memory():
 
 
 def test_a_message_is_one_line_whatever_it_quotes():
-    assert str(InputError("no file a\nb\x1b[31m")) == "no file a\\nb\\x1b[31m"
+    assert str(InputError("no file a\nb\x1b[31m")) == "no file a b\\x1b[31m"
     assert str(InputError("no file \udcff")) == "no file \\xff"

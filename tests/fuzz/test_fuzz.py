@@ -19,6 +19,13 @@ def test_hostile_cases_end_in_a_result_or_one_line(kind, tmp_path, monkeypatch):
     assert run(kind, cases(tmp_path).make, range(count), seed=0) == []
 
 
+class TwoLines(InputError):
+    """An error of the package that does not keep its promise."""
+
+    def __str__(self):
+        return "two\nlines"
+
+
 def test_what_the_tool_reports():
     def raising(error):
         def call():
@@ -29,7 +36,7 @@ def test_what_the_tool_reports():
     assert judge(0, "fine", lambda: None) is None
     assert judge(0, "refused", raising(InputError("x=1 (allowed: 2)"))) is None
     for error in (
-        InputError("two\nlines"),
+        TwoLines(),
         TypeError("raw"),
         RecursionError(),
         Accepted("wrong"),

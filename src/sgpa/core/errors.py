@@ -11,7 +11,7 @@ class SgpaError(Exception):
     """Base class of all exceptions of this package; the message is one line, whatever is quoted in it."""
 
     def __str__(self) -> str:
-        return one_line(super().__str__())
+        return one_line(re.sub(r"\s*\n\s*", " ", super().__str__()))
 
 
 class InputError(SgpaError, ValueError):
