@@ -53,8 +53,9 @@ def test_changed_tensors_of_an_adapter_are_one_line(adapter, name, function, com
         sgpa.attach(MODEL, adapter)
 
 
-def test_an_adapter_in_double_precision_predicts_the_same(saved, adapter):
-    change(adapter, "gp.0.Z", lambda x: x.double())
+@pytest.mark.parametrize("name", ["gp.0.Z", "gp.head.centre", "gp.head.root"])
+def test_an_adapter_in_double_precision_predicts_the_same(saved, adapter, name):
+    change(adapter, name, lambda x: x.double())
     one, other = (sgpa.attach(MODEL, f).predict(batch(MODEL, 5)).probabilities for f in (saved, adapter))
     assert torch.equal(one, other)
 

@@ -59,4 +59,4 @@ class FeatureGp:
         """What `tensors` returned."""
         check_tensors(named, {f"{prefix}.centre": ("E",), f"{prefix}.root": ("E", "E")}, source)
         gp = HeadGps.from_tensors(named, prefix, source)
-        return FeatureGp(named[f"{prefix}.centre"], named[f"{prefix}.root"], gp)
+        return FeatureGp(named[f"{prefix}.centre"].float(), named[f"{prefix}.root"].float(), gp)
