@@ -24,7 +24,7 @@ $(READY): $(PACKAGE)
 demo: $(PACKAGE)  ## train, evaluate and report on embedded digits (about 3 minutes on two cores)
 	$(BIN)/sgpa demo --out runs/demo
 
-test: $(READY) lint  ## all checks, exactly what the continuous integration runs (about 6 minutes on two cores)
+test: $(READY) lint  ## all checks, exactly what the continuous integration runs (about 8 minutes on two cores)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 LOWEST := build/lowest
