@@ -46,8 +46,7 @@ def loses_precision(kernel: Kernel, state: GlobalState, *points: Tensor) -> bool
     if not _may_lose(points[0]):
         return False
     with torch.no_grad():
-        largest = torch.stack([_norms(x).amax() for x in (state.k_g, *points)]).amax()
-        distances = float(largest.square()) * EPS  # the error of squared distances, also between tokens
+        distances = _distance_error(state.k_g, *points)  # also of tokens among each other
         if not distances * float(state.L_inv.abs().amax()) > LARGEST_ERROR:
             return False
         if not distances <= LARGEST_ERROR:
@@ -87,6 +86,11 @@ def _measured_error(kernel: Kernel, state: GlobalState, x: Tensor) -> float:
     return float(torch.maximum(explained.abs() / kxx, whitened / kxx.sqrt()).amax())
 
 
+def _distance_error(*points: Tensor) -> float:
+    """The rounding error of squared distances between points in float32, about ε |x|²."""
+    return float(torch.stack([x.square().sum(-1).amax() for x in points]).amax()) * EPS
+
+
 def _norms(x: Tensor) -> Tensor:
     return torch.linalg.vector_norm(x, dim=-1)
 
@@ -100,8 +104,7 @@ def loses_distances(*points: Tensor) -> bool:
     if not _may_lose(points[0]):
         return False
     with torch.no_grad():
-        square = torch.stack([x.square().sum(-1).amax() for x in points]).amax()
-        return float(square) * EPS > LARGEST_ERROR
+        return _distance_error(*points) > LARGEST_ERROR
 
 
 @torch.no_grad()
