@@ -40,8 +40,8 @@ from support.training_runs import (
 
 COMPILED = ("kernel-mle", "sdp-mle", "sgpa", "cheng-boots", "two samples")
 DROPPING = replace(CONFIG, dropout=0.3)
-# C++ without vectors or optimisation: built in seconds, and the same for every processor. (Torch caches graphs
-# without their instruction set, and fails where a graph that was cached with vectors is read without.)
+# C++ without vectors or optimisation: built in seconds, and the same for every processor. (Torch caches
+# graphs without their instruction set, and fails where one that was cached with vectors is read without.)
 SCALAR = {"cpp.simdlen": 1, "aot_inductor.debug_compile": True}
 DECAY = 20.0  # of weights: a step of these tests takes some six percent
 

@@ -85,8 +85,8 @@ def test_two_processes_predict_what_one_predicts(done, tmp_path, name):
         prediction = alone.predict(inputs)
         values = prediction.mean if alone.config.likelihood == "laplace" else prediction.probabilities
         predictions.append(values)
-    expected, found = predictions
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=2e-3)
+    expected, actual = predictions
+    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=2e-3)
     for a, b in zip(read_log(done / name / "log.jsonl"), read_log(tmp_path / "log.jsonl"), strict=True):
         assert a.keys() == b.keys()
         for key in ("epoch", "lr", "weight_g", "weight_a"):
