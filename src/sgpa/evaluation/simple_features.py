@@ -28,8 +28,8 @@ def simple_features(train: Dataset, *others: Dataset) -> list[Features]:
 
     >>> import torch
     >>> data = Dataset(torch.tensor([[5, 6, 5], [7, 7, 6]]), torch.tensor([0, 1]))
-    >>> simple_features(data)[0].shape
-    (2, 2)
+    >>> simple_features(data)[0].shape  # only 6 is in two rows
+    (2, 1)
     """
     parts = (train, *others)
     inputs = train.inputs
