@@ -122,30 +122,41 @@ def fit(
     least = len(plan.stages)
     check_fields("fit", [("epochs", total, total >= least, f"{least} or more")])
     folder = None if directory is None else Path(directory)
+    with nullcontext() if folder is None else locked(folder):
+        predictor, facts = _train(
+            chosen, plan, config, Calibration(train, held_out),
+            auto=method == AUTO, folder=folder, seed=seed, device=device, on_progress=on_progress,
+        )  # fmt: skip
+        save_choice(folder, predictor, classes, **facts)
+    vars(predictor).update(facts, classes=classes)
+    return predictor
+
+
+def _train(
+    method: Method, plan: Plan, config: ModelConfig, data: Calibration, *, auto: bool, folder: Path | None,
+    seed: int, device: str, on_progress: OnProgress | None,
+) -> tuple[Any, dict[str, Any]]:  # fmt: skip
+    """Train all members of a plan, with a bar where the caller shows no progress; returns as `_chosen`."""
     members = plan.members(seed)
-    epochs_in_all = len(members) * sum(stage.optim.epochs for stage in plan.stages)
-    with (
-        nullcontext() if folder is None else locked(folder),
-        Display(epochs_in_all, shown=on_progress is None) as display,
-    ):
+    epochs = len(members) * sum(stage.optim.epochs for stage in plan.stages)
+    with Display(epochs, shown=on_progress is None) as display:
         tell = display.show if display.shown else log.info
         if display.shown or log.isEnabledFor(logging.INFO):
-            seconds = estimate_seconds(plan, config, train, seed, device)
-            tell(f"training on {len(train)} rows, {len(held_out)} held out: at most {in_words(seconds)}")
+            seconds = in_words(estimate_seconds(plan, config, data.train, seed, device))
+            rows, held_out = len(data.train), len(data.validation)
+            tell(f"training on {rows} rows, {held_out} held out: at most {seconds}")
         stages = [
             train_plan(
-                plan, config, train, held_out, seed=member, directory=folder, device=device,
+                plan, config, data.train, data.validation, seed=member, directory=folder, device=device,
                 on_progress=on_progress or display.on_progress,
                 suffix=f"-{member}" if len(members) > 1 else "",
             )
             for member in members
         ]  # fmt: skip
-        predictor, facts = _chosen(chosen, stages, Calibration(train, held_out), auto=method == AUTO)
+        predictor, facts = _chosen(method, stages, data, auto=auto)
         if "comparison" in facts:
             tell(str(facts["comparison"]))
-        save_choice(folder, predictor, classes, **facts)
-    vars(predictor).update(facts, classes=classes)
-    return predictor
+    return predictor, facts
 
 
 def _chosen(
