@@ -22,11 +22,11 @@ Forward = TypeVar("Forward", bound=Callable[..., Any])
 
 def checked_pass(forward: Forward) -> Forward:
     """`checked` for a forward pass: nothing is checked while it is compiled."""
-    careful = checked(forward)
+    with_checks = checked(forward)
 
     @wraps(forward)
     def call(*args: Any, **options: Any) -> Any:
-        return (forward if torch.compiler.is_compiling() else careful)(*args, **options)
+        return (forward if torch.compiler.is_compiling() else with_checks)(*args, **options)
 
     return cast(Forward, call)
 

@@ -11,8 +11,8 @@ from sgpa.attention.masks import as_bool
 from sgpa.attention.multihead import LEAST_SCALE, SCALES, MultiheadSgpa
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
-from sgpa.core.foreign import errors_of
 from sgpa.core.noise import samples_check
+from sgpa.core.user_code import errors_of
 
 
 def sgpa_layers(module: nn.Module) -> list[MultiheadSgpa]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sgpa.core.arguments import checked
 from sgpa.core.errors import ArgumentError, InputError, shown
-from sgpa.core.foreign import errors_of
+from sgpa.core.user_code import errors_of
 
 
 def _check(owner: str, **parts: tuple[object, str, type]) -> None:

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from sgpa.core.errors import InputError
-from sgpa.core.foreign import errors_of
+from sgpa.core.user_code import errors_of
 from sgpa.inference.readers import ImageFeatureReader, ImageReader, Reader, Rows, read
 
 

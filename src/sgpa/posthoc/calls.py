@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from sgpa.core.errors import InputError
-from sgpa.core.foreign import errors_of
 from sgpa.core.inputs import Batch, Graphs, Words
 from sgpa.core.precision import recording
+from sgpa.core.user_code import errors_of
 
 TARGETS = ("labels", "label", "targets", "target")  # keys of a mapping that the model must not see
 KINDS = "a tensor, a mapping of the model's arguments, or a pair (inputs, targets)"

@@ -117,7 +117,9 @@ def fit(
     )  # fmt: skip
     chosen, config = resolve_method(method, config or defaults.model, defaults.method)
     stage1_share = kind_of(config.embedding).stage1_share if stage1_share is None else stage1_share
-    plan = own_plan(chosen, defaults, optim, stage1_share, whole=steps is not None or epochs is not None)
+    plan = plan_on_user_data(
+        chosen, defaults, optim, stage1_share, whole=steps is not None or epochs is not None
+    )
     total = (optim or defaults.total).epochs
     least = len(plan.stages)
     check_fields("fit", [("epochs", total, total >= least, f"{least} or more")])
@@ -186,7 +188,7 @@ def _augmentation(augment: str | Augment | None, train: Dataset) -> Augment | No
     return train.augment or augmentation_for(train.inputs, train.targets)
 
 
-def own_plan(
+def plan_on_user_data(
     method: Method, defaults: Defaults, optim: OptimConfig | None, stage1_share: float, *, whole: bool
 ) -> Plan:
     """One stage, or for sparse-GP attention a point model first.

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from sgpa.core.errors import InputError, check_fields
-from sgpa.core.foreign import errors_of
 from sgpa.core.inputs import Features, Graphs, Inputs, Words, tensors_of
+from sgpa.core.user_code import errors_of
 from sgpa.data import Dataset
 from sgpa.models import FeatureConfig, GraphConfig, PatchConfig, TokenConfig, WordsConfig
 from sgpa.models.config.embedding import EmbeddingConfig

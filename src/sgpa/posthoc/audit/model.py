@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sgpa.core.errors import InputError, first_line
-from sgpa.core.foreign import errors_of
+from sgpa.core.user_code import errors_of
 from sgpa.data.backbones.locate import need_transformers
 from sgpa.posthoc.audit.checks import IMAGE, TEXT, read_kind
 

@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader
 
 import sgpa
 from sgpa.core.errors import InputError, NumericalError
-from sgpa.core.foreign import errors_of
+from sgpa.core.user_code import errors_of
 
 
 def test_the_error_is_the_cause_of_one_line():
