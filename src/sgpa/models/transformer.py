@@ -17,7 +17,7 @@ from sgpa.core.inputs import Inputs, tensors_of
 from sgpa.core.noise import MAX_SAMPLES, Dropout, check_seed, dropping, seeded
 from sgpa.core.precision import full_precision, require_finite
 from sgpa.core.types import AttentionOutput, Kl, ModelOutput, Prediction
-from sgpa.gp.likelihoods import LIKELIHOODS
+from sgpa.gp.likelihoods import LIKELIHOODS, NOT_FINITE
 from sgpa.models import saving
 from sgpa.models.bayesian import bayesian_maps, drawing
 from sgpa.models.config import (
@@ -49,7 +49,6 @@ EMBEDDINGS: dict[type[Any], type[nn.Module]] = {
 }
 
 
-NOT_FINITE = "the outputs of the model are not finite; its weights are too large, or were damaged"
 SUMMED = 64  # tokens: what sums over tokens are divided by
 
 
@@ -243,7 +242,6 @@ class Transformer(nn.Module):
             if samples == 0:
                 return self.likelihood.predict_normal(*self._label_moments(inputs, batch_size))
             f = self.draw(inputs, samples=samples, batch_size=batch_size, seed=seed)  # [S, N, C]
-        require_finite(lambda: NOT_FINITE, f)
         return self.likelihood.predict(f)
 
     @checked
