@@ -1,6 +1,7 @@
 # Float32 layers far from the origin, with near-duplicate keys and extreme length-scales, against float64.
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -135,6 +136,15 @@ def test_exponents_whose_gradient_overflows_are_an_error(form):
         finite += 1
     assert raised
     assert finite
+
+
+@pytest.mark.parametrize(("exponent", "refused"), [(70, False), (83, True)])
+def test_operators_that_form_no_matrix_check_exponents(exponent, refused):
+    layer = KernelAttention(E, H, ExponentialKernel(H, E // H))
+    k = torch.zeros(1, H, 2, E // H)
+    k[..., 0] = exponent**0.5
+    with pytest.raises(NumericalError, match="K_qk overflowed") if refused else nullcontext():
+        layer.check_overflow(k)
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -66,7 +66,10 @@ def read_json(path: Path, wanted: Any) -> Any:
     """
     _check_regular(path)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        data = json.loads(text)
+        if "\\u" in text:  # half of a surrogate pair could be neither printed nor written
+            json.dumps(data, ensure_ascii=False).encode("utf-8")
     except FileNotFoundError:
         raise CheckpointError(f"{one_line(path)} does not exist") from None
     except OSError as error:
