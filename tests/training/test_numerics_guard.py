@@ -38,6 +38,7 @@ def test_a_run_that_needs_float64_takes_plain_steps_from_then_on(tmp_path, monke
 
     monkeypatch.setattr("sgpa.training.trainer.choose_step", choose)
     monkeypatch.setattr("sgpa.attention.precise.LARGEST_ERROR", 0.0)
+    monkeypatch.setattr("sgpa.attention.precise.LARGEST_STEP_ERROR", 0.0)
     optim = OptimConfig(epochs=3, batch_size=100, select_every=1)
     run = trainer(tmp_path, method=SGPA, optim=optim)
     run.fit()
