@@ -45,10 +45,11 @@ def carried(rows: Rows) -> Tensor:
 
 
 def columns(rows: Rows) -> Tensor:
-    """Those of `sgpa.posthoc.novelty`: head, energy, GP of layers 2 to L, states of layers 2 to L."""
-    layers = rows["shares"].shape[1]
-    head, energy = rows["class distance 0.1"][:, layers:], -rows["logits"].logsumexp(-1, keepdim=True)
-    return torch.cat([head, energy, rows["shares"][:, 1:], rows["distance 0.1"][:, 1:layers]], 1)
+    """Those of `sgpa.posthoc.views`: energy, entropy, GPs of tokens, of rows and of what the head reads."""
+    f = rows["logits"]
+    energy, entropy = -f.logsumexp(-1), torch.special.entr(f.softmax(-1)).sum(-1)
+    output = torch.stack([energy, entropy], 1)
+    return torch.cat([output, rows["tokens 64 1.0"][:, 1:], rows["rows 256 1.0"][:, 1:]], 1)
 
 
 def scores_of(recipe: str, sets: dict[str, Rows]) -> dict[str, Any]:

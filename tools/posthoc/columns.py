@@ -16,7 +16,7 @@ from sgpa.posthoc.calls import read_batch
 from sgpa.posthoc.head_gps import HeadGps
 from sgpa.posthoc.passes import Pass
 from sgpa.posthoc.reservoir import Reservoir
-from sgpa.posthoc.rows import as_evidence, read_rows
+from sgpa.posthoc.rows import read_rows
 from sgpa.posthoc.statistics import device_of
 
 TOKENS, ROWS = 4096, 4000
@@ -140,9 +140,8 @@ class Columns:
             call = read_batch(batch, self.device)
             seen = self.gp._observe(self.model, call)
             placed = self.gp._ready("columns").on(self.device)
-            rows = read_rows(seen, placed.gps)
-            flat = rows.flat(None)
-            score = placed.novelty.score(as_evidence(flat[2], flat[3], flat[4], flat[0]))
+            rows = read_rows(seen, placed.gps, placed.novelty.views)
+            score = placed.novelty.score(rows.views)
             found = {"logits": rows.logits, "carried": rows.carried, "shares": rows.shares}
             found |= {"head": seen.head.float(), "novelty": score}
             for i, name in enumerate(TOKEN_GPS):

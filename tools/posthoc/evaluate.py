@@ -47,7 +47,6 @@ def collected(rows: Rows) -> Collected:
     return Collected(
         rows["logits"],
         rows["carried"],
-        rows["shares"],
         empty,
         rows["head"],
         rows["novelty"],

@@ -137,7 +137,8 @@ class AttachedGp:
         check_seed(seed)
         call = read_batch(batch, device_of(model))
         seen = self._observe(model, call)
-        rows = read_rows(seen, adapter.on(seen.logits.device).gps)
+        placed = adapter.on(seen.logits.device)
+        rows = read_rows(seen, placed.gps, placed.novelty.views)
         if samples == 0:
             return make_answer(adapter, rows)
         if call.options.get("past_key_values") is not None:
