@@ -64,7 +64,7 @@ def noisy_logits(gp: AttachedGp, batches: Sequence[Any], variance: Tensor, *, dr
     parts = [
         gp._draw(
             model, read_batch(batch, device_of(model)), variance, samples=SAMPLES, seed=i, dropout=dropout
-        ).cpu()
+        )[1].cpu()
         for i, batch in enumerate(batches)
     ]
     return torch.cat(parts, 1)
@@ -191,7 +191,7 @@ def main() -> None:
 
 
 def unfamiliar_sets(held_out: Sequence[Any], device: torch.device) -> dict[str, list[Any]]:
-    """Rows of held-out batches as `calibrate` makes them unfamiliar, at least `MAX_STRANGERS` of each kind."""
+    """Rows of held-out batches as `calibrate` makes them unfamiliar, `MAX_STRANGERS` or more of a kind."""
     kinds: dict[str, list[Any]] = {}
     count = 0
     for batch in held_out:
