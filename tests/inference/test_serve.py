@@ -130,6 +130,11 @@ def test_answers_that_are_not_finite_are_not_given():
     x[0, 0, 0, 0] = float("nan")
     with pytest.raises(NumericalError, match=r"NaN or infinite|not finite"):
         fast.predict(x)
+    with torch.no_grad():
+        fast.model.head.bias.fill_(float("inf"))
+    for answer in (fast.draw, fast.predict):
+        with pytest.raises(NumericalError, match="outputs are not finite"):
+            answer(images(4))
 
 
 def test_what_cannot_be_predicted():

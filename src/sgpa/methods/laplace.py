@@ -13,7 +13,9 @@ from sgpa.core.arguments import checked
 from sgpa.core.errors import ConfigError, InputError, check_fields
 from sgpa.core.inputs import Inputs
 from sgpa.core.noise import samples_check
+from sgpa.core.precision import require_finite
 from sgpa.core.types import Classification, Predictor
+from sgpa.gp.likelihoods import NOT_FINITE
 from sgpa.methods.base import (
     NOTHING,
     Calibration,
@@ -196,6 +198,7 @@ class HeadLaplace(Predictor):
     def predict(self, inputs: Inputs, *, batch_size: int | None = None, seed: int = 0) -> Classification:
         """Probabilities of all rows; the same seed gives the same answer."""
         phi, f = head_inputs(self.model, inputs, batch_size)
+        require_finite(lambda: NOT_FINITE, phi, f)
         Q, variance = self.curvature.Q, self.curvature.variance(phi, self.delta)
         prediction = Classification(*monte_carlo(f, variance, Q, normals(f, self.samples, seed)))
         if self.predictive == "probit":

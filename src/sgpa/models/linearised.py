@@ -12,6 +12,7 @@ from sgpa.core import noise
 from sgpa.core.errors import InputError
 from sgpa.core.inputs import Inputs
 from sgpa.core.precision import full_precision, require_finite
+from sgpa.gp.likelihoods import NOT_FINITE
 from sgpa.models.batches import in_batches
 from sgpa.models.bayesian import bayesian_maps
 
@@ -106,14 +107,8 @@ def moments_of_rows(
 
         memory = 1 if model.device.type == "cpu" else 10  # of a pass that is differentiated, in samples
         moments = torch.cat(list(in_batches(model, both, inputs, samples=memory, rows=batch_size)))
-    require_finite_outputs(moments)
+    require_finite(lambda: NOT_FINITE, moments)
     return moments[..., 0], moments[..., 1:]
-
-
-def require_finite_outputs(f: Tensor) -> None:
-    """Refuse outputs that are not finite."""
-    message = "the outputs of the model are not finite; its weights are too large, or were damaged"
-    require_finite(lambda: message, f)
 
 
 def check_sampled(model: "Transformer") -> None:

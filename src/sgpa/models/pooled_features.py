@@ -34,6 +34,15 @@ class PooledFeatures:
     def __len__(self) -> int:
         return len(self.head)
 
+    def joined(self, other: "PooledFeatures") -> "PooledFeatures":
+        """The rows of both."""
+        logits = None if self.logits is None or other.logits is None else (self.logits, other.logits)
+        return PooledFeatures(
+            torch.cat([self.layers, other.layers]),
+            torch.cat([self.head, other.head]),
+            None if logits is None else torch.cat(logits),
+        )
+
 
 class _Means:
     """A source of random numbers for a pass through posterior means: every normal number is zero."""

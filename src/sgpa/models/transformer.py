@@ -23,7 +23,7 @@ from sgpa.models.bayesian import bayesian_maps, drawing
 from sgpa.models.config import ModelConfig
 from sgpa.models.embeddings import embedding_of
 from sgpa.models.layer import Layer, Mlp, features_of
-from sgpa.models.linearised import label_moments, moments_of_rows, output_moments, require_finite_outputs
+from sgpa.models.linearised import label_moments, moments_of_rows, output_moments
 from sgpa.models.modes import NoDropout, evaluating
 from sgpa.models.sampled import SampledPredictor
 
@@ -224,7 +224,6 @@ class Transformer(nn.Module):
                     *moments_of_rows(self, label_moments, inputs, batch_size)
                 )
             f = self.draw(inputs, samples=samples, batch_size=batch_size, seed=seed)  # [S, N, C]
-        require_finite_outputs(f)
         return self.likelihood.predict(f)
 
     @checked

@@ -30,6 +30,7 @@ class SavedAdapter(TypedDict):
     format: Literal[1]
     layers: int
     modules: list[str]
+    views: list[str]
     share: float
     head: str
     classes: bool
@@ -72,11 +73,13 @@ class Adapter:
         return tensors | self.head_gp.tensors("gp.head")
 
     def save(self, folder: Path) -> Path:
-        """Write tensors, a model card, then the config: a folder with a config is complete."""
-        write_tensors(folder / WEIGHTS, self.tensors())
+        """Write a model card, tensors, then the config: a folder with a config is complete."""
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / CARD).write_text(model_card(self, str(folder)), encoding="utf-8")
         config: dict[str, Any] = {"format": FORMAT, "layers": len(self.gps)}
+        config |= {"views": self.novelty.views.names}
         config |= {name: getattr(self, name) for name in ("modules", *NAMED)}
+        write_tensors(folder / WEIGHTS, self.tensors(), config)
         write_json(folder / CONFIG, config)
         return folder
 
@@ -88,7 +91,9 @@ class Adapter:
         if not 1 <= layers == len(config["modules"]):
             modules = len(config["modules"])
             raise CheckpointError(f"{folder / CONFIG}: layers={layers} for {modules} modules; it was damaged")
-        tensors, _ = read_tensors(file)
+        tensors, written_with = read_tensors(file)
+        if written_with not in (None, config):  # none in adapters of before
+            raise CheckpointError(f"{folder / CONFIG} is not the one that {WEIGHTS} was written with")
         for name, tensor in tensors.items():
             if tensor.dtype not in DTYPES:
                 raise CheckpointError(f"{file}: {name} holds {tensor.dtype} numbers; it was damaged")
@@ -97,7 +102,7 @@ class Adapter:
             gps=tuple(HeadGps.from_tensors(tensors, f"gp.{i}", file) for i in range(layers)),
             head_gp=FeatureGp.from_tensors(tensors, "gp.head", file),
             scales=Scales(tensors["scales.data"], tensors["scales.layers"]),
-            novelty=TransformerNovelty.from_tensors(tensors, layers, file),
+            novelty=TransformerNovelty.from_tensors(tensors, config["views"], layers, file),
             modules=tuple(config["modules"]),
             **{name: config[name] for name in NAMED},
         )
@@ -106,7 +111,7 @@ class Adapter:
         """GPs and novelty on a device; they are moved once."""
         if device not in self.placed:
             self.placed[device] = Placed(
-                LayerGps.on(self.gps, self.head_gp, device), self.novelty.to(float64_device(device))
+                LayerGps.on(self.gps, self.head_gp, device), self.novelty.to(device, float64_device(device))
             )
         return self.placed[device]
 
