@@ -161,4 +161,5 @@ def _mean_carried(gp, inputs):
 
     with torch.no_grad():
         seen = gp._observe(gp._model, read_batch(inputs, torch.device("cpu")))
-        return read_rows(seen, gp._adapter.on(seen.logits.device).gps).carried.flatten(0, -2).mean(0)
+        placed = gp._adapter.on(seen.logits.device)
+        return read_rows(seen, placed.gps, placed.novelty.views).carried.flatten(0, -2).mean(0)

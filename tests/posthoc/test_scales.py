@@ -75,7 +75,7 @@ def test_first_order_variance_is_that_of_small_noise(build):
         scales = Scales(torch.tensor(1.0), sigma2 * torch.eye(4)[layer])
         gp._adapter = replace(gp._adapter, gps=far, scales=scales)
         with torch.no_grad():
-            f = gp._draw(model, read_batch(rows, torch.device("cpu")), scales.drawn, samples=30, seed=0)
+            _, f = gp._draw(model, read_batch(rows, torch.device("cpu")), scales.drawn, samples=30, seed=0)
         centred = f - f.mean(-1, keepdim=True)
         drawn = centred.var(0).mean() * f.shape[-1] / (f.shape[-1] - 1)
         expected = sigma2 * far[layer].gain.sum()

@@ -12,17 +12,15 @@ from sgpa.core.files import write_tensors
 from support.tiny_transformers import batch, make, vit
 
 
-def test_columns_are_those_that_the_library_predicts_with(monkeypatch):
-    monkeypatch.setattr("tools.posthoc.columns.TOKEN_GPS", ((8, 1.0),))
-    monkeypatch.setattr("tools.posthoc.columns.ROW_GPS", ((8, 1.0),))
+def test_columns_are_those_that_the_library_predicts_with():
     model = make(vit)
     train, held_out = [batch(model, 60, seed) for seed in range(2)], [batch(model, 60, 9)]
     gp = sgpa.attach(model, num_inducing=8).fit(train).calibrate(held_out)
     rows = Columns(gp, train).of(held_out)
-    x = analysis.columns({key: value.double() for key, value in rows.items()})
-    novelty = gp._adapter.novelty
-    assert x.shape[1] == len(novelty.weights)
-    torch.testing.assert_close(x[:, 2:4].mean(0), novelty.offset[2:4], rtol=1e-3, atol=1e-3)
+    x, novelty = analysis.columns(rows).double(), gp._adapter.novelty
+    kept = [gp._fitted.views.names.index(name) for name in novelty.views.names]
+    torch.testing.assert_close(x[:, kept].mean(0), novelty.offset, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(novelty.score(x[:, kept]), rows["novelty"].double())
     assert analysis.carried(rows).shape[1] == 4
     assert {"novelty", "energy", "shares, layer 1", "distance 0.01, layer 3"} <= detectors(rows).keys()
     draws = noisy_logits(gp, held_out, torch.zeros(4), dropout=False)

@@ -14,7 +14,8 @@ from sgpa.posthoc.view_weights import LARGEST, fit_weights
 from tools.posthoc.scores import classification_scores, detection
 
 Rows = dict[str, Tensor]
-UNFAMILIAR = {  # kinds of changed held-out rows that choose the weights of novelty; none of them is reported
+MADE = "made unfamiliar "  # sets that `calibrate` makes itself
+UNFAMILIAR = {  # kinds of changed held-out rows in their place, in columns of an earlier `evaluate`
     "vit": ("mixtures", "shuffled tiles", "noise", "blur", "low contrast"),
     "cola": ("joined halves", "replaced words", "reversed words", "random words"),
     "imdb": ("joined halves", "replaced words", "reversed words", "random words"),
@@ -45,10 +46,13 @@ def carried(rows: Rows) -> Tensor:
 
 
 def columns(rows: Rows) -> Tensor:
-    """Those of `sgpa.posthoc.novelty`: head, energy, GP of layers 2 to L, states of layers 2 to L."""
-    layers = rows["shares"].shape[1]
-    head, energy = rows["class distance 0.1"][:, layers:], -rows["logits"].logsumexp(-1, keepdim=True)
-    return torch.cat([head, energy, rows["shares"][:, 1:], rows["distance 0.1"][:, 1:layers]], 1)
+    """Those of `sgpa.posthoc.views`: energy, entropy, GPs of tokens, of rows and of what the head reads."""
+    if "views" in rows:
+        return rows["views"]
+    f = rows["logits"]  # rows of an earlier `evaluate`
+    energy, entropy = -f.logsumexp(-1), torch.special.entr(f.softmax(-1)).sum(-1)
+    output = torch.stack([energy, entropy], 1)
+    return torch.cat([output, rows["tokens 64 1.0"][:, 1:], rows["rows 256 1.0"][:, 1:]], 1)
 
 
 def scores_of(recipe: str, sets: dict[str, Rows]) -> dict[str, Any]:
@@ -68,7 +72,8 @@ def scores_of(recipe: str, sets: dict[str, Rows]) -> dict[str, Any]:
     def z(rows: Rows) -> Tensor:
         return ((columns(rows) - offset) / scale).clamp(-LARGEST, LARGEST)
 
-    weights = fit_weights(z(held), [z(sets[name]) for name in UNFAMILIAR[recipe]])
+    made = [name for name in sets if name.startswith(MADE)] or UNFAMILIAR[recipe]
+    weights = fit_weights(z(held), [z(sets[name]) for name in made])
     assert weights is not None
 
     def detectors(rows: Rows) -> Rows:

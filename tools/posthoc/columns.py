@@ -16,14 +16,12 @@ from sgpa.posthoc.calls import read_batch
 from sgpa.posthoc.head_gps import HeadGps
 from sgpa.posthoc.passes import Pass
 from sgpa.posthoc.reservoir import Reservoir
-from sgpa.posthoc.rows import as_evidence, read_rows
+from sgpa.posthoc.rows import read_rows
 from sgpa.posthoc.statistics import device_of
 
-TOKENS, ROWS = 4096, 4000
+ROWS = 4000
 NEIGHBOURS = 20
-TOKEN_GPS = ((64, 1.0), (128, 1.0), (256, 1.0), (128, 0.5))  # M, length-scale
-ROW_GPS = ((256, 1.0), (256, 0.5))
-SHRINK = (0.1, 0.01)
+SHRINKAGE = 0.01
 
 
 def inverse_root(x: Tensor, weight: float) -> Tensor:
@@ -34,30 +32,6 @@ def inverse_root(x: Tensor, weight: float) -> Tensor:
     )
     L = torch.linalg.cholesky(shrunk)
     return torch.linalg.solve_triangular(L, torch.eye(len(C), dtype=C.dtype, device=C.device), upper=False).T
-
-
-@dataclass(frozen=True)
-class Whitened:
-    """A GP over whitened rows."""
-
-    centre: Tensor
-    root: Tensor
-    gp: HeadGps
-
-    @staticmethod
-    def fit(x: Tensor, points: int, share: float) -> "Whitened":
-        """Of rows [N, E]."""
-        centre = x.mean(0)
-        root = inverse_root((x - centre).double(), 0.01).float()
-        one = x.new_ones(1)
-        z = ((x - centre) @ root).unsqueeze(1)
-        return Whitened(
-            centre, root, HeadGps.fit(z, one.unsqueeze(1), one, points=points, share=share, name="states")
-        )
-
-    def variance(self, x: Tensor) -> Tensor:
-        """Of [B, T, E], [B, T]."""
-        return self.gp.variance(((x.float() - self.centre) @ self.root).unsqueeze(2)).squeeze(-1)
 
 
 @dataclass(frozen=True)
@@ -95,42 +69,22 @@ class Columns:
     @torch.no_grad()
     def __init__(self, gp: AttachedGp, batches: Sequence[Any]) -> None:
         self.gp, self.model = gp, gp._attached("columns")
+        assert gp._fitted is not None
+        self.views = gp._fitted.views
         self.device = device_of(self.model)
-        tokens, rows = Reservoir(TOKENS), Reservoir(ROWS)
+        rows = Reservoir(ROWS)
         for batch in batches:
             seen = gp._observe(self.model, read_batch(batch, self.device))
-            states = self._states(seen)
-            real = (
-                torch.ones(states[0].shape[:2], dtype=torch.bool, device=self.device)
-                if seen.padding is None
-                else ~seen.padding
-            )
-            tokens.add([x[real].float() for x in states])
             rows.add([torch.stack(self._pooled(seen), 1), seen.logits.argmax(-1)])
-        self.token_gps = [
-            [Whitened.fit(x.to(self.device), points, share) for points, share in TOKEN_GPS]
-            for x in tokens.columns()
-        ]
         pooled, labels = (x.to(self.device) for x in rows.columns())  # [N, L + 1, E], [N]
-        self.row_gps = [
-            [Whitened.fit(x, points, share) for points, share in ROW_GPS] for x in pooled.unbind(1)
-        ]
-        self.distances = [[Distances.fit(x, labels, weight) for weight in SHRINK] for x in pooled.unbind(1)]
+        self.distances = [Distances.fit(x, labels, SHRINKAGE) for x in pooled.unbind(1)]
         self.head = normalize(pooled[:, -1])
-        self.plain_gp = HeadGps.fit(
-            pooled[:, -1:],
-            torch.ones(1, 1, device=self.device),
-            torch.ones(1, device=self.device),
-            points=256,
-            share=1.0,
-            name="head",
-        )
-
-    def _states(self, seen: Pass) -> list[Tensor]:
-        return [seen.states[i] for i in range(len(seen.states))]
+        one = torch.ones(1, device=self.device)
+        self.plain_gp = HeadGps.fit(pooled[:, -1:], one.unsqueeze(1), one, points=256, share=1.0, name="head")
 
     def _pooled(self, seen: Pass) -> list[Tensor]:
-        return [*(seen.rows(x).float() for x in self._states(seen)), seen.head.float()]
+        states = [seen.states[i] for i in range(len(seen.states))]
+        return [*(seen.rows(x).float() for x in states), seen.head.float()]
 
     @torch.no_grad()
     def of(self, batches: Sequence[Any]) -> dict[str, Tensor]:
@@ -140,28 +94,14 @@ class Columns:
             call = read_batch(batch, self.device)
             seen = self.gp._observe(self.model, call)
             placed = self.gp._ready("columns").on(self.device)
-            rows = read_rows(seen, placed.gps)
-            flat = rows.flat(None)
-            score = placed.novelty.score(as_evidence(flat[2], flat[3], flat[4], flat[0]))
+            rows = read_rows(seen, placed.gps, placed.novelty.views)
             found = {"logits": rows.logits, "carried": rows.carried, "shares": rows.shares}
-            found |= {"head": seen.head.float(), "novelty": score}
-            for i, name in enumerate(TOKEN_GPS):
-                columns = [
-                    seen.rows(gps[i].variance(x))
-                    for x, gps in zip(self._states(seen), self.token_gps, strict=True)
-                ]
-                found[f"tokens {name[0]} {name[1]}"] = torch.stack(columns, 1)
+            found |= {"head": seen.head.float(), "novelty": placed.novelty.score(rows.views)}
+            found["views"] = self.views.columns(seen, placed.gps.head.variance(seen.head))
             pooled = self._pooled(seen)
-            for i, name in enumerate(ROW_GPS):
-                columns = [
-                    gps[i].variance(x.unsqueeze(1)).squeeze(1)
-                    for x, gps in zip(pooled, self.row_gps, strict=True)
-                ]
-                found[f"rows {name[0]} {name[1]}"] = torch.stack(columns, 1)
-            for i, weight in enumerate(SHRINK):
-                pairs = [each[i](x) for x, each in zip(pooled, self.distances, strict=True)]
-                found[f"distance {weight}"] = torch.stack([pair[0] for pair in pairs], 1)
-                found[f"class distance {weight}"] = torch.stack([pair[1] for pair in pairs], 1)
+            pairs = [each(x) for x, each in zip(pooled, self.distances, strict=True)]
+            found[f"distance {SHRINKAGE}"] = torch.stack([pair[0] for pair in pairs], 1)
+            found[f"class distance {SHRINKAGE}"] = torch.stack([pair[1] for pair in pairs], 1)
             nearest = torch.cdist(normalize(pooled[-1]), self.head)
             found["knn"] = nearest.kthvalue(NEIGHBOURS, -1).values
             found["plain gp"] = self.plain_gp.variance(pooled[-1][:, None, None]).flatten()

@@ -24,11 +24,13 @@ from sgpa.methods.temperature import best_temperature
 from sgpa.posthoc.answers import one_pass
 from sgpa.posthoc.attached import AttachedGp
 from sgpa.posthoc.audit.calibrators import LastLayerLaplace
+from sgpa.posthoc.calibration import MAX_STRANGERS
 from sgpa.posthoc.calls import read_batch
 from sgpa.posthoc.collect import Collected, dropout_logits
 from sgpa.posthoc.scales import fit_classes
 from sgpa.posthoc.statistics import device_of
-from tools.posthoc.analysis import UNFAMILIAR
+from sgpa.posthoc.unfamiliar import made_unfamiliar
+from tools.posthoc.analysis import MADE
 from tools.posthoc.columns import Columns
 from tools.posthoc.scores import classification_scores, detection
 from tools.posthoc.sets import Size, load
@@ -47,7 +49,6 @@ def collected(rows: Rows) -> Collected:
     return Collected(
         rows["logits"],
         rows["carried"],
-        rows["shares"],
         empty,
         rows["head"],
         rows["novelty"],
@@ -63,7 +64,7 @@ def noisy_logits(gp: AttachedGp, batches: Sequence[Any], variance: Tensor, *, dr
     parts = [
         gp._draw(
             model, read_batch(batch, device_of(model)), variance, samples=SAMPLES, seed=i, dropout=dropout
-        ).cpu()
+        )[1].cpu()
         for i, batch in enumerate(batches)
     ]
     return torch.cat(parts, 1)
@@ -124,7 +125,7 @@ def detectors(rows: Rows) -> Rows:
     found = {"entropy": torch.special.entr(f.softmax(-1)).sum(-1), "energy": -f.logsumexp(-1)}
     found |= {name: rows[name].double() for name in ("knn", "plain gp", "novelty")}
     for name, value in rows.items():
-        if value.ndim == 2 and name not in ("logits", "head", "carried"):
+        if value.ndim == 2 and name not in ("logits", "head", "carried", "views"):
             found |= {f"{name}, layer {i + 1}": value[:, i].double() for i in range(value.shape[1])}
     return found
 
@@ -160,14 +161,14 @@ def main() -> None:
     begun = time.perf_counter()
     gp = sgpa.attach(model).fit(sets.train)
     fitted = time.perf_counter()
-    chosen = {name: sets.perturbed[name] for name in UNFAMILIAR[options.recipe]}
-    gp.calibrate(sets.held_out, unfamiliar=chosen)
+    gp.calibrate(sets.held_out)
     found |= {"fit_s": fitted - begun, "calibrate_s": time.perf_counter() - fitted}
     tell("calibrated")
     columns = Columns(gp, sets.train)
     statistics, held = columns.of(sets.train), columns.of(sets.held_out)
     tests = {name: columns.of(rows) for name, rows in sets.tests.items()}
-    others = {name: columns.of(rows) for name, rows in (sets.strangers | sets.perturbed).items()}
+    made = unfamiliar_sets(sets.held_out, device_of(model))
+    others = {name: columns.of(rows) for name, rows in (sets.strangers | sets.perturbed | made).items()}
     tell("collected")
     found["scores"] = calibration(gp, sets, statistics, held, tests, found, tell)
     inside = detectors(next(iter(tests.values())))
@@ -187,6 +188,20 @@ def main() -> None:
     }
     write_tensors(options.out / f"{name}.safetensors", dump)
     tell("written")
+
+
+def unfamiliar_sets(held_out: Sequence[Any], device: torch.device) -> dict[str, list[Any]]:
+    """Rows of held-out batches as `calibrate` makes them unfamiliar, `MAX_STRANGERS` or more of a kind."""
+    kinds: dict[str, list[Any]] = {}
+    count = 0
+    for batch in held_out:
+        call = read_batch(batch, device)
+        for i, changed in enumerate(made_unfamiliar(call)):
+            kinds.setdefault(f"{MADE}{i + 1}", []).append(changed.options)
+        count += len(batch["labels"])
+        if count >= MAX_STRANGERS:
+            break
+    return kinds
 
 
 def best_variant(folders: Sequence[Path], seed: int) -> Path:

@@ -29,6 +29,7 @@ from sgpa.methods.base import (
 )
 from sgpa.methods.mle import Mle
 from sgpa.models import Transformer
+from sgpa.models.batches import in_batches
 from sgpa.models.modes import evaluating
 
 PRIORS = ("marginal-likelihood", "validation")
@@ -287,7 +288,7 @@ def head_inputs(model: Transformer, inputs: Inputs, batch_size: int | None = Non
         return torch.cat([phi, model.head(phi)], -1)
 
     with evaluating(model):
-        phi_and_f = torch.cat(list(model.in_batches(both, inputs, rows=batch_size))).double()  # [N, E + K]
+        phi_and_f = torch.cat(list(in_batches(model, both, inputs, rows=batch_size))).double()  # [N, E + K]
     return phi_and_f[:, : model.config.width], phi_and_f[:, model.config.width :]
 
 

@@ -30,6 +30,7 @@ class SavedAdapter(TypedDict):
     format: Literal[1]
     layers: int
     modules: list[str]
+    views: list[str]
     share: float
     head: str
     classes: bool
@@ -76,6 +77,7 @@ class Adapter:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CARD).write_text(model_card(self, str(folder)), encoding="utf-8")
         config: dict[str, Any] = {"format": FORMAT, "layers": len(self.gps)}
+        config |= {"views": self.novelty.views.names}
         config |= {name: getattr(self, name) for name in ("modules", *NAMED)}
         write_tensors(folder / WEIGHTS, self.tensors(), config)
         write_json(folder / CONFIG, config)
@@ -100,7 +102,7 @@ class Adapter:
             gps=tuple(HeadGps.from_tensors(tensors, f"gp.{i}", file) for i in range(layers)),
             head_gp=FeatureGp.from_tensors(tensors, "gp.head", file),
             scales=Scales(tensors["scales.data"], tensors["scales.layers"]),
-            novelty=TransformerNovelty.from_tensors(tensors, layers, file),
+            novelty=TransformerNovelty.from_tensors(tensors, config["views"], layers, file),
             modules=tuple(config["modules"]),
             **{name: config[name] for name in NAMED},
         )
@@ -109,7 +111,7 @@ class Adapter:
         """GPs and novelty on a device; they are moved once."""
         if device not in self.placed:
             self.placed[device] = Placed(
-                LayerGps.on(self.gps, self.head_gp, device), self.novelty.to(float64_device(device))
+                LayerGps.on(self.gps, self.head_gp, device), self.novelty.to(device, float64_device(device))
             )
         return self.placed[device]
 

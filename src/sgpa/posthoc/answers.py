@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sgpa.core.types import Classification
 from sgpa.posthoc.adapter import Adapter
-from sgpa.posthoc.rows import Rows, as_evidence
+from sgpa.posthoc.rows import Rows
 from sgpa.posthoc.scales import Scales
 
 
@@ -74,10 +74,8 @@ def sampled(draws: Tensor, carried: Tensor, scales: Scales) -> tuple[Tensor, Ten
 def make_answer(adapter: Adapter, rows: Rows, draws: Tensor | None = None) -> Answer:
     """The answer of one pass, or of several passes with noise."""
     scales = adapter.scales
-    logits, _, shares, states, head = rows.flat(None)
-    shape = rows.logits.shape[:-1]
-    novelty = adapter.on(logits.device).novelty(as_evidence(shares, states, head, logits))
-    novelty = novelty.view(shape).to(rows.logits.device, torch.float32)
+    device = rows.logits.device
+    novelty = adapter.on(device).novelty(rows.views).to(device, torch.float32)  # [...]
     variance = scales.variance(rows.carried)
     if not adapter.classes:
         f = rows.logits.squeeze(-1) if draws is None else draws.squeeze(-1).mean(0)

@@ -15,6 +15,7 @@ from sgpa.posthoc.adapter import Adapter
 from sgpa.posthoc.answers import Answer, make_answer
 from sgpa.posthoc.calibration import calibrate
 from sgpa.posthoc.calls import Call, read_batch
+from sgpa.posthoc.draws import Sampler
 from sgpa.posthoc.fingerprint import weights_fingerprint, weights_version
 from sgpa.posthoc.generate import GeneratedToken, generate
 from sgpa.posthoc.hub import push
@@ -25,14 +26,16 @@ from sgpa.posthoc.rows import read_rows
 from sgpa.posthoc.sites import Site
 from sgpa.posthoc.statistics import Fitted, device_of, fit_statistics
 
-MAX_TOGETHER = 2048  # rows that a GPU draws samples of at once
-
 
 class AttachedGp:
     """A trained model with a sparse GP on every attention head; made by `attach`.
 
     The model itself is not touched: hooks are there only while `fit`, `calibrate` or `predict` run, so that
     `model(x)` is what it was.
+
+    Example:
+        >>> gp = sgpa.attach(model).fit(train_loader).calibrate(held_out_loader)  # doctest: +SKIP
+        >>> gp.predict(batch).probabilities  # doctest: +SKIP
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class AttachedGp:
         self._adapter = adapter
         self._weights = None if adapter is None else adapter.model  # fingerprint of what was fitted
         self._version = weights_version(model)
+        self._sampler: Sampler | None = None
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -110,7 +114,7 @@ class AttachedGp:
             raise InputError("calibrate: call fit(train_loader) first")
         self._check_unchanged(model)
         self._adapter = calibrate(model, self._sites, self._fitted, loader, max_batches, unfamiliar)
-        self._head = self._fitted.head
+        self._head, self._sampler = self._fitted.head, None
         return self
 
     @checked
@@ -136,16 +140,16 @@ class AttachedGp:
         check_fields("predict", [("samples", samples, 0 <= samples <= MAX_SAMPLES, f"0 to {MAX_SAMPLES}")])
         check_seed(seed)
         call = read_batch(batch, device_of(model))
-        seen = self._observe(model, call)
-        rows = read_rows(seen, adapter.on(seen.logits.device).gps)
+        placed = adapter.on(device_of(model))
         if samples == 0:
-            return make_answer(adapter, rows)
+            seen = self._observe(model, call)
+            return make_answer(adapter, read_rows(seen, placed.gps, placed.novelty.views))
         if call.options.get("past_key_values") is not None:
             raise InputError(
                 f"predict: samples={samples} with a key-value cache; allowed: samples=0, or no cache"
             )
-        draws = self._draw(model, call, adapter.scales.drawn, samples=samples, seed=seed)  # [S, ..., C]
-        return make_answer(adapter, rows, draws)
+        seen, draws = self._draw(model, call, adapter.scales.drawn, samples=samples, seed=seed)
+        return make_answer(adapter, read_rows(seen, placed.gps, placed.novelty.views), draws)
 
     @checked
     def generate(
@@ -226,45 +230,20 @@ class AttachedGp:
     def detach(self) -> nn.Module:
         """Forget the model and return it, as it was before `attach`."""
         model = self._attached("detach")
-        self._model, self._fitted, self._adapter = None, None, None
+        self._model, self._fitted, self._adapter, self._sampler = None, None, None, None
         return model
 
-    def _observe(self, model: nn.Module, call: Call, **options: Any) -> Pass:
+    def _observe(self, model: nn.Module, call: Call) -> Pass:
         assert self._head is not None
-        return observe(model, self._sites, self._head, call, **options)
+        return observe(model, self._sites, self._head, call)
 
-    def _draw(
-        self,
-        model: nn.Module,
-        call: Call,
-        variance: Tensor,
-        *,
-        samples: int,
-        seed: int,
-        dropout: bool = False,
-    ) -> Tensor:
-        """Outputs of passes with noise of σ² [L], [S, ..., C]."""
-        device = device_of(model)
-        gps, generator = (
-            self._ready("predict").on(device).gps.layers,
-            torch.Generator(device).manual_seed(seed),
-        )
-        sigma = variance.to(device, torch.float32).sqrt()  # [L + 1]
-        quiet = [i for i, x in enumerate(variance.tolist()) if x == 0]
-
-        def noise(i: int, q: Tensor) -> Tensor:
-            eps = torch.randn((*q.shape[:3], gps[i].spread.shape[-1]), generator=generator, device=device)
-            deviation = gps[i].variance(q).clamp_min(1e-12).sqrt().unsqueeze(-1)  # [B, T, H, 1]
-            return sigma[i] * gps[i].spread * deviation * eps
-
-        together = max(1, MAX_TOGETHER // call.rows) if call.rows and device.type == "cuda" else 1
-        parts = []  # [S', ..., C] each
-        for start in range(0, samples, together):
-            count = min(together, samples - start)
-            several = call if count == 1 else call.repeated(count)
-            logits = self._observe(model, several, noise=noise, quiet=quiet, dropout=dropout).logits
-            parts.append(logits.unflatten(0, (count, -1)))
-        return torch.cat(parts)
+    def _draw(self, model: nn.Module, call: Call, variance: Tensor, **options: Any) -> tuple[Pass, Tensor]:
+        """One pass, and the outputs of others with noise of σ² [L], [S, ..., C]; see `Sampler`."""
+        if self._sampler is None:
+            assert self._head is not None
+            self._sampler = Sampler(model, self._sites, self._head)
+        gps = self._ready("predict").on(device_of(model)).gps.layers
+        return self._sampler(call, gps, variance, **options)
 
     def _attached(self, action: str) -> nn.Module:
         if self._model is None:

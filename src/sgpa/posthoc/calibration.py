@@ -13,10 +13,10 @@ from sgpa.posthoc.adapter import Adapter
 from sgpa.posthoc.calls import Call, read_batch
 from sgpa.posthoc.fingerprint import weights_fingerprint
 from sgpa.posthoc.layer_gps import LayerGps
-from sgpa.posthoc.novelty import Evidence, TransformerNovelty
+from sgpa.posthoc.novelty import TransformerNovelty
 from sgpa.posthoc.passes import Pass, observe
 from sgpa.posthoc.reservoir import Reservoir
-from sgpa.posthoc.rows import as_evidence, read_rows, real_rows
+from sgpa.posthoc.rows import flat_rows, read_rows, real_rows
 from sgpa.posthoc.scales import fit_classes, fit_values
 from sgpa.posthoc.sites import Site
 from sgpa.posthoc.statistics import Fitted, device_of
@@ -25,7 +25,6 @@ from sgpa.posthoc.unfamiliar import made_unfamiliar
 MAX_NUMBERS = 5e7  # logits that are kept at most
 MAX_ROWS = 20_000
 MAX_STRANGERS = 500  # rows of each kind that are made unfamiliar
-MAX_CLASSES = 1000  # with more, novelty does without classes
 IGNORED = -100  # target of tokens that do not count
 
 
@@ -51,7 +50,7 @@ def calibrate(
     device, shift = device_of(model), answers_for_next(model)
     gps = LayerGps.on(fitted.gps, fitted.head_gp, device)
     rows: Reservoir | None = None
-    strangers = Strangers(model, sites, fitted.head, gps)
+    strangers = Strangers(model, sites, fitted, gps)
     for batch in islice(loader, max_batches):
         call = read_batch(batch, device)
         seen = observe(model, sites, fitted.head, call)
@@ -60,12 +59,12 @@ def calibrate(
         targets = aligned_targets(call, seen, shift)
         real = real_rows(seen)
         keep = targets != IGNORED if real is None else (targets != IGNORED) & real
-        rows.add([*read_rows(seen, gps).flat(keep), targets[keep]])
+        rows.add([*read_rows(seen, gps, fitted.views).flat(keep), targets[keep]])
         if unfamiliar is None:
             strangers.add_changed(call)
     if rows is None or not len(rows):
         raise InputError("calibrate: the loader yields no labelled row")
-    logits, carried, shares, states, head, targets = rows.columns()
+    logits, carried, views, targets = rows.columns()
     classes = logits.shape[1] > 1
     if classes and targets.is_floating_point():
         raise InputError(
@@ -73,14 +72,10 @@ def calibrate(
         )
     with torch.enable_grad():
         fit = fit_classes(logits, carried, targets) if classes else fit_values(logits[:, 0], carried, targets)
-    labels = fitted.labels if classes and logits.shape[1] <= MAX_CLASSES else None
-    held_out = as_evidence(shares, states, head, logits)
     for kind, batches in (unfamiliar or {}).items():
         for batch in batches:
             strangers.add(kind, read_batch(batch, device))
-    novelty = TransformerNovelty.fit(
-        fitted.states, fitted.features, labels, held_out=held_out, unfamiliar=strangers.evidence()
-    )
+    novelty = TransformerNovelty.fit(fitted.views, views, strangers.columns())
     head_name = next(name for name, module in model.named_modules() if module is fitted.head)
     names = tuple(site.name for site in sites)
     return Adapter(
@@ -101,8 +96,8 @@ def calibrate(
 class Strangers:
     """What the model shows of rows that are unfamiliar, by kind; of each at most `MAX_STRANGERS`."""
 
-    def __init__(self, model: nn.Module, sites: tuple[Site, ...], head: nn.Module, gps: LayerGps) -> None:
-        self.model, self.sites, self.head, self.gps = model, sites, head, gps
+    def __init__(self, model: nn.Module, sites: tuple[Site, ...], fitted: Fitted, gps: LayerGps) -> None:
+        self.model, self.sites, self.fitted, self.gps = model, sites, fitted, gps
         self.kinds: dict[str, Reservoir] = {}
 
     def add_changed(self, call: Call) -> None:
@@ -115,17 +110,14 @@ class Strangers:
 
     def add(self, kind: str, call: Call) -> None:
         """Rows of a batch."""
-        seen = observe(self.model, self.sites, self.head, call)
-        columns = read_rows(seen, self.gps).flat(real_rows(seen))
+        seen = observe(self.model, self.sites, self.fitted.head, call)
+        views = self.fitted.views.columns(seen, self.gps.head.variance(seen.head))  # [..., K]
+        columns = flat_rows([views], seen.logits.ndim - 1, real_rows(seen))
         self.kinds.setdefault(kind, Reservoir(MAX_STRANGERS)).add(columns)
 
-    def evidence(self) -> list[Evidence]:
-        """Of every kind."""
-        found = []
-        for kind in self.kinds.values():
-            logits, _, shares, states, head = kind.columns()
-            found.append(as_evidence(shares, states, head, logits))
-        return found
+    def columns(self) -> list[Tensor]:
+        """Columns of novelty of every kind, [N, K] each."""
+        return [kind.columns()[0] for kind in self.kinds.values()]
 
 
 def answers_for_next(model: nn.Module) -> bool:

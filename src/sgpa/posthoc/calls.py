@@ -34,15 +34,20 @@ class Call:
 
     @property
     def rows(self) -> int | None:
-        """How many rows all arguments have; None where they are not named, or differ."""
-        sizes = {x.shape[0] if isinstance(x, Tensor) and x.ndim else None for x in self.options.values()}
-        return sizes.pop() if len(sizes) == 1 and not self.args else None
+        """How many rows all arguments have; None where they are no tensors, or differ."""
+        values = (*self.args, *self.options.values())
+        sizes = {x.shape[0] if isinstance(x, Tensor) and x.ndim else None for x in values}
+        return sizes.pop() if len(sizes) == 1 else None
 
     def repeated(self, times: int) -> "Call":
         """All rows several times, one copy after the other; `rows` must be known."""
-        several = {key: x.repeat(times, *[1] * (x.ndim - 1)) for key, x in self.options.items()}
-        padding = None if self.padding is None else self.padding.repeat(times, 1)
-        return Call((), several, None, padding)
+
+        def copies(x: Tensor) -> Tensor:
+            return x.repeat(times, *[1] * (x.ndim - 1))
+
+        options = {key: copies(x) for key, x in self.options.items()}
+        padding = None if self.padding is None else copies(self.padding)
+        return Call(tuple(copies(x) for x in self.args), options, None, padding)
 
 
 def read_batch(batch: Any, device: torch.device) -> Call:

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from sgpa.models.modes import evaluating
 from sgpa.posthoc.attached import AttachedGp
 from sgpa.posthoc.calls import logits_of, read_batch
-from sgpa.posthoc.passes import dropout_modules
-from sgpa.posthoc.rows import as_evidence, read_rows
+from sgpa.posthoc.passes import Pass, dropout_modules
+from sgpa.posthoc.rows import read_rows
 from sgpa.posthoc.statistics import device_of
+from sgpa.posthoc.views import viewed_layers
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,7 @@ class Collected:
 
     logits: Tensor  # [N, C]
     carried: Tensor  # variance that layers and head carry to an output, per unit of σ²   [N, L + 1]
-    shares: Tensor  # variance that the GPs of each layer leave                           [N, L]
-    layers: Tensor  # what attention reads in layers 2 to L, averaged over tokens         [N, L - 1, E]
+    layers: Tensor  # what attention reads in layers 2 to L, averaged over tokens         [N, L', E]
     head: Tensor  # what the last layer reads                                             [N, E]
     novelty: Tensor  # the score whose percentile is the novelty                          [N]
     targets: Tensor | None = None  # [N]
@@ -42,17 +42,22 @@ def collect(gp: AttachedGp, batches: Iterable[Any]) -> Collected:
     for batch in batches:
         call = read_batch(batch, device_of(model))
         placed = adapter.on(device_of(model))
-        rows = read_rows(gp._observe(model, call), placed.gps)
-        logits, carried, shares, states, head = rows.flat(None)
-        score = placed.novelty.score(as_evidence(shares, states, head, logits))
-        columns.append([logits, carried, shares, states, head, score])
+        seen = gp._observe(model, call)
+        rows = read_rows(seen, placed.gps, placed.novelty.views)
+        score = placed.novelty.score(rows.views)
+        columns.append([rows.logits, rows.carried, pooled_states(seen), seen.head.float(), score])
         if call.targets is not None:
             targets.append(call.targets.cpu())
-    logits, carried, shares, states, head, score = (
+    logits, carried, layers, head, score = (
         torch.cat([x.cpu() for x in column]) for column in zip(*columns, strict=True)
     )
-    known = torch.cat(targets) if targets else None
-    return Collected(logits, carried, shares, states, head, score, known)
+    return Collected(logits, carried, layers, head, score, torch.cat(targets) if targets else None)
+
+
+def pooled_states(seen: Pass) -> Tensor:
+    """What attention reads in the layers that novelty looks at, averaged over tokens, [B, L', E]."""
+    layers = viewed_layers(len(seen.states))
+    return torch.stack([seen.rows(seen.states[i]).float() for i in layers], 1)
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""A sparse GP over what the head of a model reads.
+"""A sparse GP over features of a model, such as what its head reads.
 
 Its inputs are whitened, so that the kernel exp(-½ |x - x'|² / ℓ²) weighs all directions of training rows
 alike. It is known at inducing points, as the GPs of the heads are (`head_gps.py`).
@@ -15,7 +15,7 @@ from sgpa.core.precision import full_precision
 from sgpa.core.saved_tensors import check_tensors
 from sgpa.posthoc.head_gps import HeadGps
 
-POINTS = 256  # inducing points; at most a quarter of the rows
+POINTS = 256  # inducing points of the GP over what the head reads
 SHRINKAGE = 0.01  # of the covariance towards a multiple of I
 
 
@@ -28,8 +28,8 @@ class FeatureGp:
     gp: HeadGps  # one head of width E
 
     @staticmethod
-    def fit(x: Tensor) -> "FeatureGp":
-        """To rows [N, E]; the length-scale is their median distance."""
+    def fit(x: Tensor, points: int = POINTS) -> "FeatureGp":
+        """To rows [N, E]; the length-scale is their median distance; a point for at least four rows."""
         centre = x.double().mean(0)
         centred = x.double() - centre
         C = centred.T @ centred / len(x)
@@ -37,8 +37,8 @@ class FeatureGp:
         shrunk = (1 - SHRINKAGE) * C + SHRINKAGE * C.diagonal().mean().clamp_min(1e-12) * eye
         root = torch.linalg.solve_triangular(torch.linalg.cholesky(shrunk), eye, upper=False).T
         whitened, one = (centred @ root).float().unsqueeze(1), torch.ones(1, device=x.device)
-        points = min(POINTS, max(1, len(x) // 4))
-        gp = HeadGps.fit(whitened, one.view(1, 1).clone(), one, points=points, share=1.0, name="head")
+        points = min(points, max(1, len(x) // 4))
+        gp = HeadGps.fit(whitened, one.view(1, 1).clone(), one, points=points, share=1.0, name="features")
         return FeatureGp(centre.float(), root.float().contiguous(), gp)
 
     def variance(self, x: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """One pass of a model in evaluation mode, with hooks that are there only while it runs."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,8 +54,6 @@ def observe(
     *,
     noise: Noise | None = None,
     on_heads: OnHeads | None = None,
-    quiet: Collection[int] = (),
-    dropout: bool = False,
 ) -> Pass:
     """Run the model once and read its attention.
 
@@ -68,8 +66,6 @@ def observe(
         call: the batch.
         noise: added to the outputs of heads; where it is left out, the pass is the model's own.
         on_heads: called with the outputs of heads.
-        quiet: numbers of sites without noise.
-        dropout: leave dropout layers on.
     """
     seen = Pass(padding=call.padding)
     features: list[tuple[Tensor, Tensor]] = []
@@ -81,13 +77,11 @@ def observe(
     with ExitStack() as undo:
         undo.enter_context(evaluating(model))
         undo.enter_context(plain_attention())
-        for module in dropout_modules(model) if dropout else ():
-            module.training = True
         for i, site in enumerate(sites):
             undo.callback(site.read_queries(partial(keep_queries, i)).remove)
             if on_heads is not None:
                 undo.callback(site.read_heads(partial(on_heads, i)).remove)
-            if noise is not None and i not in quiet:
+            if noise is not None:
                 undo.callback(site.add_noise(partial(_make_noise, noise, i, seen)).remove)
         keep = head.register_forward_hook(lambda _, args, result: features.append((args[0], result)))
         undo.callback(keep.remove)

@@ -31,6 +31,11 @@ class Site(ABC):
     module: nn.Module
     heads: int
 
+    @property
+    @abstractmethod
+    def projection(self) -> nn.Module | None:
+        """The output projection that noise is added before; None where it is added after the module."""
+
     @abstractmethod
     def read_queries(self, on_queries: OnQueries) -> RemovableHandle:
         """Report what the module reads, its queries and, where it is told, the padding."""
@@ -59,6 +64,11 @@ class ProjectedSite(Site):
     query: nn.Module
     output: nn.Module | None
     parts: int = 1
+
+    @property
+    def projection(self) -> nn.Module | None:
+        """The output projection, where there is one."""
+        return self.output
 
     def read_queries(self, on_queries: OnQueries) -> RemovableHandle:
         """After the query projection."""
@@ -99,6 +109,10 @@ class TorchSite(Site):
     """
 
     module: nn.MultiheadAttention
+
+    @property
+    def projection(self) -> None:
+        """It is no module that is called."""
 
     def read_queries(self, on_queries: OnQueries) -> RemovableHandle:
         """Before the module."""
@@ -147,6 +161,11 @@ class OwnSite(Site):
     """Deterministic attention of this library: `DotProductAttention` or `KernelAttention`."""
 
     module: Attention
+
+    @property
+    def projection(self) -> nn.Module:
+        """W_o."""
+        return self.module.W_o
 
     def read_queries(self, on_queries: OnQueries) -> RemovableHandle:
         """Before the module; queries of a kernel are in units of its length-scales."""

@@ -1,4 +1,4 @@
-"""One pass over training data, without labels: inducing queries and gains of every head, features of rows."""
+"""One pass over training data, without labels: GPs of every head, of what novelty looks at, and gains."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,11 +15,12 @@ from sgpa.posthoc.gains import measure_gains
 from sgpa.posthoc.head_gps import HeadGps
 from sgpa.posthoc.passes import Pass, find_head, observe
 from sgpa.posthoc.reservoir import Reservoir
-from sgpa.posthoc.rows import flat_rows, pooled_states, real_rows
+from sgpa.posthoc.rows import flat_rows, real_rows
 from sgpa.posthoc.sites import Site
+from sgpa.posthoc.views import Views
 
-MAX_TOKENS = 4096  # queries of a head that inducing points are made of
-MAX_ROWS = 2000  # rows that the statistics of novelty are made of
+MAX_TOKENS = 4096  # tokens that inducing points are made of
+MAX_ROWS = 2000  # rows that inducing points are made of
 GAIN_ROWS = 64  # rows that gains are measured on
 
 
@@ -30,9 +31,7 @@ class Fitted:
     head: nn.Module
     gps: tuple[HeadGps, ...]
     head_gp: FeatureGp
-    states: Tensor  # what attention reads in layers 2 to L, of training rows    [N, L - 1, E]
-    features: Tensor  # what the head reads                                      [N, E]
-    labels: Tensor  # the classes that the model predicts                        [N]
+    views: Views
     share: float  # length-scale in units of the median distance of queries
 
 
@@ -77,10 +76,10 @@ def fit_statistics(
         max_batches: batches to read; all where it is None.
     """
     device = device_of(model)
-    queries, rows = Reservoir(MAX_TOKENS), Reservoir(MAX_ROWS)
+    tokens, rows = Reservoir(MAX_TOKENS), Reservoir(MAX_ROWS)
     spreads = [Spread() for _ in sites]
     first: list[Call] = []
-    count = 0
+    count, classes = 0, False
     for batch in islice(loader, max_batches):
         call = read_batch(batch, device)
         head = head or find_head(model, call)
@@ -89,31 +88,28 @@ def fit_statistics(
         real = None if seen.padding is None else ~seen.padding
         for i, spread in enumerate(spreads):
             spread.add(outputs[i], real)
-        queries.add(
-            [
-                seen.queries[i].flatten(0, 1) if real is None else seen.queries[i][real]
-                for i in range(len(sites))
-            ]
-        )
+        every = [*_in_order(seen.queries), *_in_order(seen.states)]
+        tokens.add([x.flatten(0, 1) if real is None else x[real] for x in every])
         _add_rows(rows, seen)
         if count < GAIN_ROWS:
             first.append(call)
-        count += len(seen.logits)
+        count, classes = count + len(seen.logits), seen.logits.shape[-1] > 1
     if head is None:
         raise InputError("fit: the loader yields no batch")
-    if len(queries) < 2 * points:
+    if len(tokens) < 2 * points:
         raise InputError(
-            f"fit: {len(queries)} tokens for {points} inducing points (at least {2 * points} are needed)"
+            f"fit: {len(tokens)} tokens for {points} inducing points (at least {2 * points} are needed)"
         )
     deviations = [each.result().to(device) for each in spreads]
     gains = measure_gains(model, sites, head, first, deviations)
+    queries, states = tokens.columns()[: len(sites)], tokens.columns()[len(sites) :]
     gps = tuple(
         HeadGps.fit(q.to(device), s, g, points=points, share=share, name=site.name)
-        for q, s, g, site in zip(queries.columns(), deviations, gains, sites, strict=True)
+        for q, s, g, site in zip(queries, deviations, gains, sites, strict=True)
     )
-    states, features, labels = rows.columns()
-    head_gp = FeatureGp.fit(features.to(device))
-    return Fitted(head, gps, head_gp, states, features, labels, share)
+    features, *pooled = rows.columns()
+    views = Views.fit(states, pooled, points=points, classes=classes, device=device)
+    return Fitted(head, gps, FeatureGp.fit(features.to(device)), views, share)
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -122,6 +118,11 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def _add_rows(rows: Reservoir, seen: Pass) -> None:
-    """States, what the head reads and the predicted class of every answer of a pass."""
-    columns = [pooled_states(seen), seen.head.float(), seen.logits.argmax(-1)]
+    """What the head reads of every answer, then averages over tokens where these have no answers."""
+    pooled = [] if seen.per_token else [seen.rows(x) for x in _in_order(seen.states)]
+    columns = [x.float() for x in (seen.head, *pooled)]
     rows.add(flat_rows(columns, seen.logits.ndim - 1, real_rows(seen)))
+
+
+def _in_order(layers: dict[int, Tensor]) -> list[Tensor]:
+    return [layers[i] for i in range(len(layers))]

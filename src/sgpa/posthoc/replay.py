@@ -1,0 +1,109 @@
+"""Passes that skip what noise does not reach.
+
+Blocks before the first noisy attention give the same results in every pass, and so do the heads of that
+attention. They are recorded in one pass, and the others take them from there. Which modules are blocks is
+guessed: the elements of the `nn.ModuleList` that the attention is in. So a replay is compared with the
+recorded pass before it is used.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from sgpa.posthoc.sites import Site
+
+TOLERANCE = 1e-4  # of the outputs of a replay, in units of their largest
+
+
+@dataclass
+class Tape:
+    """Results of modules that noise does not reach, for the rows of one batch."""
+
+    blocks: list[nn.Module]  # before the one with the first noisy attention
+    site: Site  # the first noisy attention
+    results: dict[nn.Module, Any] = field(default_factory=dict)
+    heads: Tensor | None = None  # what the output projection of the attention reads, where it has one
+    rows: int = 0
+
+    @staticmethod
+    def of(model: nn.Module, site: Site) -> "Tape | None":
+        """For a model whose first noisy attention is `site`; None where it is in no list of blocks."""
+        known, path = dict(model.named_modules()), site.name.split(".")
+        for depth in range(len(path) - 1, 0, -1):
+            blocks = known[".".join(path[:depth])]
+            if isinstance(blocks, nn.ModuleList) and depth < len(path) - 1:
+                return Tape(list(blocks)[: int(path[depth])], site)
+        return None
+
+    @contextmanager
+    def recording(self, rows: int) -> Iterator[None]:
+        """A block in which one pass over so many rows is recorded."""
+        self.rows = rows
+
+        def keep(module: nn.Module, _: object, result: Any) -> None:
+            self.results[module] = result
+
+        def keep_heads(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+            self.heads = args[0]
+
+        with ExitStack() as undo:
+            for module in (*self.blocks, self.site.module):
+                undo.callback(module.register_forward_hook(keep).remove)
+            if self.site.projection is not None:
+                undo.callback(self.site.projection.register_forward_pre_hook(keep_heads).remove)
+            yield
+
+    @contextmanager
+    def replaying(self, copies: int) -> Iterator[None]:
+        """A block in which a pass over several copies of the rows takes the recorded results."""
+        with ExitStack() as undo:
+            for module in self.blocks:
+                undo.enter_context(_replaced(module, repeated(self.results[module], self.rows, copies)))
+            attention, projection = self.site.module, self.site.projection
+            result = repeated(self.results[attention], self.rows, copies)
+            heads = repeated(self.heads, self.rows, copies)
+            undo.enter_context(_replaced(attention, result, projection, heads))
+            yield
+
+
+@contextmanager
+def _replaced(
+    module: nn.Module, result: Any, projection: nn.Module | None = None, heads: Any = None
+) -> Iterator[None]:
+    """A block in which a module returns a result; with a projection, of the heads that noise is added to."""
+
+    def forward(*_: Any, **__: Any) -> Any:
+        if projection is None:
+            return result
+        value = projection(heads)
+        return (value, *result[1:]) if isinstance(result, tuple) else value
+
+    own = module.__dict__.get("forward")
+    module.forward = forward
+    try:
+        yield
+    finally:
+        if own is None:
+            del module.forward
+        else:
+            module.forward = own
+
+
+def repeated(value: Any, rows: int, copies: int) -> Any:
+    """Tensors [rows, ...] one copy after the other, also inside tuples; other things as they are."""
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(repeated(each, rows, copies) for each in value)
+    if copies > 1 and isinstance(value, Tensor) and value.ndim and value.shape[0] == rows:
+        return value.repeat(copies, *[1] * (value.ndim - 1))
+    return value
+
+
+def same_outputs(logits: Tensor, expected: Tensor) -> bool:
+    """Whether outputs agree up to rounding."""
+    if logits.shape != expected.shape:
+        return False
+    largest = float(expected.abs().amax().clamp_min(1e-6))
+    return float((logits - expected).abs().amax()) <= TOLERANCE * largest
