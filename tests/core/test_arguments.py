@@ -57,6 +57,7 @@ class Settings:
         ("12", list[str], False),
         (10**300, float, True),
         (10**400, float, False),  # no float is as large
+        (10**400, int, True),
     ],
 )
 def test_values_and_annotations(value, wanted, expected):
