@@ -25,7 +25,7 @@ CHECKS = {
     "numerics": "python -m tests.numerics --count 500",
     "multihead": "python -m tests.numerics --multihead --count 500",
     "faults": "python -m pytest -m faults",
-    "soak": "python -m tests.soak --minutes 30",
+    "soak": "python -m tests.soak --minutes 45",
 }
 BEGIN, END = "<!-- measured: written by tools/reliability.py -->", "<!-- end of measured -->"
 

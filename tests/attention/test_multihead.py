@@ -306,3 +306,9 @@ def test_bad_inputs_are_refused(arguments, options, words):
     with pytest.raises(InputError, match=words) as error:
         make()(*arguments, **options)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("wrong", [{"device": "bogus"}, {"device": "\ud800"}, {"dtype": torch.int64}])
+def test_a_device_or_type_that_cannot_be_used_is_one_line(wrong):
+    with pytest.raises(InputError, match=r"^MultiheadSgpa: device=.* cannot be used \([^\n]+\)$"):
+        MultiheadSgpa(8, 2, **wrong)

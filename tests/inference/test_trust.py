@@ -169,3 +169,9 @@ def test_given_residuals_replace_those_of_the_prediction():
     rule = choose(prediction, torch.zeros(3), residuals=torch.tensor([2.0, 1.0, 3.0]))
     assert rule.residuals == (1.0, 2.0, 3.0)
     assert choose(prediction, torch.zeros(3)).residuals == (0.0, 0.0, 0.0)
+
+
+def test_limits_beyond_64_bits_are_numbers():
+    score = torch.tensor([0.1])
+    assert TrustRule(10**30, max_novelty=10**30).reasons(score, score.double()) == [""]
+    assert TrustRule(-(10**30)).reasons(score, None) == ["unsure"]

@@ -110,13 +110,20 @@ def test_a_config_that_cannot_be_read_is_one_line(text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changed", [{"image_mean": {"a": 1}}, {"size": "large"}, {"rescale_factor": "x"}, {"resample": 2**63}]
+    "changed",
+    [
+        {"image_mean": {"a": 1}},
+        {"size": "large"},
+        {"rescale_factor": "x"},
+        {"resample": 2**63},
+        {"size": {"height": 2**40, "width": 8}},
+    ],
 )
 def test_a_changed_image_processor_is_one_line(changed, tmp_path):
     image_classifier(tmp_path)
     file = tmp_path / "preprocessor_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | changed))
-    with pytest.raises(InputError, match=f"{tmp_path}"):
+    with pytest.raises(SgpaError, match=f"{tmp_path}"):
         open_classifier(tmp_path, "cpu").encode(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
 
 

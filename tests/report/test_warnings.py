@@ -93,6 +93,15 @@ def test_methods_with_different_data_are_warned_about() -> None:
     ]
 
 
+def test_methods_with_another_split_of_the_same_data_are_warned_about() -> None:
+    results = with_data(synthetic(), train_digest="c3", test_digest="d4")
+    assert alike(results) == []  # the other method was evaluated before digests were kept
+    for curve in results["curves"]:
+        if curve["kind"] == "data":
+            curve["data"] = {"train_digest": "c3", "test_digest": "e5"} | curve["data"]
+    assert alike(results) == ["Contents of test rows differ: e5 for MLE; d4 for SGPA."]
+
+
 def test_test_rows_in_the_training_data_are_warned_about() -> None:
     (warning,) = alike(with_data(synthetic(), test_rows_in_train=3))
     assert warning.startswith("3 of 40 test rows occur in the training data")

@@ -10,9 +10,10 @@ from sgpa.attention.decoupled import ChengBootsSgpa, DecoupledSgpa, OrthogonalSg
 from sgpa.attention.masks import Mask, as_bool, read_mask
 from sgpa.attention.moments import Moments
 from sgpa.core.arguments import checked
-from sgpa.core.errors import InputError, check_fields
+from sgpa.core.errors import InputError, check_fields, shown
 from sgpa.core.precision import full_precision, require_finite
 from sgpa.core.types import Kl
+from sgpa.core.user_code import errors_of
 from sgpa.gp.kernels import ArdRbfKernel, Kernel
 
 LEAST_SCALE = 1e-9  # of a variance: float32 has room below for kernels that shrink it further
@@ -118,7 +119,8 @@ class MultiheadSgpa(nn.Module):
             self.attention.W_o = nn.Linear(embed_dim, embed_dim, bias=False)
         self.draws: bool | None = None  # whether the output is a sample; None: in training only
         self.kl: Kl | None = None  # of the last forward pass
-        self.to(device=device, dtype=dtype)
+        with errors_of(f"MultiheadSgpa: device={shown(device)}, dtype={shown(dtype)} cannot be used"):
+            self.to(device=device, dtype=dtype)
         if initial_variance_scale != 1:
             self.attention.scale_initial_variance(initial_variance_scale)
 

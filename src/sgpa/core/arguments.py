@@ -4,6 +4,7 @@
 """
 
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -127,7 +128,7 @@ def fits(value: Any, wanted: Any) -> bool:  # noqa: PLR0911
         return value is None
     if wanted in (int, float):
         number = isinstance(value, Integral if wanted is int else Real) and not isinstance(value, bool)
-        return number and bool(abs(value) < float("inf"))
+        return number and (wanted is int or bool(abs(value) <= sys.float_info.max))
     if not isinstance(wanted, type) or wanted in (Any, object):
         return True
     if getattr(wanted, "_is_protocol", False):

@@ -115,8 +115,8 @@ class TrustRule:
 
     def reasons(self, uncertainty: Tensor, novelty: Tensor | None) -> list[str]:
         """For every row: empty to trust it, else the reasons not to."""
-        unsure = (uncertainty.cpu().double() > self.max_uncertainty).tolist()
-        new = [False] * len(unsure) if novelty is None else (novelty > self.max_novelty).tolist()
+        unsure = (uncertainty.cpu().double() > float(self.max_uncertainty)).tolist()
+        new = [False] * len(unsure) if novelty is None else (novelty > float(self.max_novelty)).tolist()
         return [", ".join([UNSURE] * a + [UNFAMILIAR] * b) for a, b in zip(unsure, new, strict=True)]
 
 

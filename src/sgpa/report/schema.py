@@ -83,9 +83,11 @@ class Example(TypedDict):
 
 
 class Data(TypedDict):
-    """What a method was trained and tested on."""
+    """What a method was trained and tested on; the fingerprint does not depend on the split."""
 
     fingerprint: str
+    train_digest: NotRequired[str]  # of the rows themselves; missing in older results
+    test_digest: NotRequired[str]
     train: int
     validation: int
     test: int

@@ -21,6 +21,7 @@ from sgpa.experiments.tasks import evaluate_task
 from sgpa.inference.serve import serve, worth_serving
 from sgpa.inference.trust import make_judge
 from sgpa.models import Transformer, saving
+from sgpa.training.fingerprint import data_digest
 from sgpa.training.logs import history, read_log, seconds
 from sgpa.training.plan import Plan
 
@@ -93,7 +94,9 @@ def _about_data(calibrated: CalibratedMethod, fingerprint: str) -> dict[str, Any
     """What a method was trained and tested on: the report compares it between methods."""
     splits = calibrated.task.splits
     rows = {"train": len(splits.train), "validation": len(splits.validation), "test": len(splits.test)}
-    return {"fingerprint": fingerprint, **rows, "test_rows_in_train": shared_rows(splits.train, splits.test)}
+    digests = {"train_digest": data_digest(splits.train), "test_digest": data_digest(splits.test)}
+    shared = shared_rows(splits.train, splits.test)
+    return {"fingerprint": fingerprint, **rows, **digests, "test_rows_in_train": shared}
 
 
 def fast(calibrated: CalibratedMethod) -> Predictor:

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sgpa.core.errors import InputError, first_line
+from sgpa.core.errors import InputError, check_fields, first_line
 from sgpa.core.user_code import errors_of
 from sgpa.data.backbones.locate import need_transformers
 from sgpa.posthoc.audit.checks import IMAGE, TEXT, read_kind
 
 MAX_TOKENS = 512  # longer texts are cut
+LARGEST = 4096  # pixels of a side
 PIXELS = 224  # side of an image, where the processor does not say
 
 Encode = Callable[[Any], dict[str, Tensor]]  # texts, or uint8 images [B, 3, s, s] -> arguments of the model
@@ -56,6 +57,7 @@ def open_classifier(folder: Path, device: str) -> Classifier:
     processor = _open(transformers.AutoImageProcessor, folder)
     with errors_of(f"{folder}: its image processor has no size"):
         side = _side(processor)
+    check_fields(str(folder), [("size", side, 1 <= side <= LARGEST, f"1 to {LARGEST} pixels")])
     return Classifier(model, kind, classes, _image_encoder(folder, processor), side)
 
 

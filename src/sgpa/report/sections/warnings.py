@@ -37,6 +37,7 @@ def warnings(material: Material) -> list[str]:
         *_differences("Test inputs", _per_row(tested, _answers), names),
         *_differences("Training rows", _per_row(data, lambda curve: curve["data"]["train"]), names),
         *_differences("Data", _per_row(data, lambda curve: curve["data"]["fingerprint"]), names),
+        *_splits(data, names),
         *_leaks(data),
         *_small_bins(tested, names),
     ]
@@ -56,6 +57,23 @@ def _collapses(trained: Mapping[Key, Sequence[Curve]], names: Mapping[Key, str])
                 f"{names.get(key, key[1])}: the KL of {layers} ends below {COLLAPSED} nats. The posterior "
                 "has collapsed to the prior, and the uncertainty of the layer carries no information."
             )
+    return sentences
+
+
+def _splits(data: Mapping[Key, Sequence[Curve]], names: Mapping[Key, str]) -> list[str]:
+    """Methods with other rows of the same data, for the same seeds."""
+    sentences = []
+    for part, what in (
+        ("train_digest", "Contents of training rows"),
+        ("test_digest", "Contents of test rows"),
+    ):
+        known = {key: [c for c in group if part in c["data"]] for key, group in data.items()}
+        by_seed: dict[str, dict[Key, str]] = {}
+        for key, group in known.items():
+            for curve in group:
+                by_seed.setdefault(str(curve.get("seed")), {})[key] = curve["data"][part]
+        found = [_differences(what, digests, names) for digests in by_seed.values()]
+        sentences += next(filter(None, found), [])
     return sentences
 
 
