@@ -21,7 +21,8 @@ import sgpa
 from sgpa.inference.serve import serve
 from sgpa.models import Transformer
 
-MOST_PER_HOUR = 32.0  # MiB
+MOST_PER_HOUR = 4.0  # MiB
+WARM_UP = 0.2  # of the time
 
 
 def resident() -> float:
@@ -62,10 +63,10 @@ def train_layer(number: int) -> None:
     sgpa.sample(layer, x, x, x)
 
 
-def slope(times: list[float], memory: list[float]) -> float:
-    """MiB per hour after the first fifth of the time."""
+def slope(times: list[float], memory: list[float], after: float = WARM_UP) -> float:
+    """MiB per hour after a share of the time."""
     t, m = np.array(times), np.array(memory)
-    kept = t > t[0] + 0.2 * (t[-1] - t[0])
+    kept = t > t[0] + after * (t[-1] - t[0])
     return float(np.polyfit(t[kept] / 3600, m[kept], 1)[0])
 
 
@@ -88,9 +89,10 @@ def main() -> int:
     rate = slope(times, memory)
     sys.stdout.write(
         f"{number} rounds in {times[-1] / 60:.1f} min: {memory[len(memory) // 5]:.0f} MiB after the first "
-        f"fifth, {memory[-1]:.0f} MiB at the end, slope {rate:.1f} MiB per hour\n"
+        f"fifth, {memory[-1]:.0f} MiB at the end, slope {rate:.1f} MiB per hour, of the second half "
+        f"{slope(times, memory, 0.5):.1f}\n"
     )
-    return int(rate > MOST_PER_HOUR and memory[-1] - memory[len(memory) // 5] > 4)
+    return int(rate > MOST_PER_HOUR)
 
 
 if __name__ == "__main__":

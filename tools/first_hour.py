@@ -65,8 +65,8 @@ JOBS = (
 def code_of(job: Job) -> str:
     """The Python code of a task, from its page."""
     text = (ROOT / job.page).read_text(encoding="utf-8")
-    found = re.findall(r"```python\n(.*?)```", text, flags=re.S)
-    return "\n".join(found[i] for i in job.blocks)
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    return "\n".join(blocks[i] for i in job.blocks)
 
 
 def shown(job: Job) -> list[str]:

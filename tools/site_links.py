@@ -37,8 +37,8 @@ def page_of(path: Path) -> str:
 
 def links(text: str) -> list[str]:
     """Relative links outside code blocks."""
-    found = (match.group(1) for match in LINK.finditer(CODE.sub("", text)))
-    return [link for link in found if "://" not in link and not link.startswith("mailto:")]
+    targets = (match.group(1) for match in LINK.finditer(CODE.sub("", text)))
+    return [link for link in targets if "://" not in link and not link.startswith("mailto:")]
 
 
 def content_of(path: Path) -> str:

@@ -69,7 +69,7 @@ def rates(trained: Trained, test: Dataset, strangers: dict[str, Tensor]) -> dict
     """Shares of trusted answers among right and wrong answers and other inputs; AUROC of novelty."""
     trusted, label, own = judge(trained, test.inputs)
     right = label == test.targets
-    found: dict[str, Any] = {
+    shares: dict[str, Any] = {
         "rows": len(test),
         "accuracy": float(right.double().mean()),
         "right": float(trusted[right].double().mean()),
@@ -80,13 +80,13 @@ def rates(trained: Trained, test: Dataset, strangers: dict[str, Tensor]) -> dict
     for name, inputs in strangers.items():
         trusted, _, novelty = judge(trained, inputs)
         is_ood = torch.cat([torch.zeros(len(own)), torch.ones(len(novelty))]).long()
-        found["other"][name] = {
+        shares["other"][name] = {
             "rows": len(inputs),
             "trusted": float(trusted.double().mean()),
             "auroc of novelty": float(auroc(torch.cat([own, novelty]).numpy(), is_ood.numpy())),
         }
-        print(name, found["other"][name], flush=True)
-    return found
+        print(name, shares["other"][name], flush=True)
+    return shares
 
 
 def measure(data_dir: Path, rows: int) -> dict[str, Any]:
@@ -106,14 +106,14 @@ def measure(data_dir: Path, rows: int) -> dict[str, Any]:
         "noise": uniform_noise(200),
         "text": text_pictures(200),
     }
-    found = {"cifar10": rates(model, test[order], strangers) | {"rule": model.rule.to_json()}}
+    measured = {"cifar10": rates(model, test[order], strangers) | {"rule": model.rule.to_json()}}
     digits, cell = open_trained(MODELS / "digits" / CELL), open_cell(MODELS / "digits" / CELL)
     low, high = -1.0, 1.0
     noise = low + (high - low) * uniform_noise(200, 1, 8).float() / 255
     grey = low + (high - low) * plain_colours(200, 1, 8).float() / 255
     strangers = {"plain grey": grey, "noise": noise}
-    found["digits"] = rates(digits, cell.task.splits.test, strangers) | {"rule": digits.rule.to_json()}
-    return found
+    measured["digits"] = rates(digits, cell.task.splits.test, strangers) | {"rule": digits.rule.to_json()}
+    return measured
 
 
 HEAD = """# Which answers are trusted
@@ -126,10 +126,10 @@ is at most 0.016. AUROC: novelty of the other set against that of the test rows.
 """
 
 
-def page(found: dict[str, Any], facts: dict[str, Any]) -> str:
+def page(measured: dict[str, Any], facts: dict[str, Any]) -> str:
     """The numbers as Markdown."""
     lines = [HEAD]
-    for name, numbers in found.items():
+    for name, numbers in measured.items():
         rule = numbers["rule"]
         right = f"right answers (accuracy {numbers['accuracy']:.3f})"
         lines += [f"## {name}", "", "| | rows | trusted | AUROC of novelty |", "|---|--:|--:|--:|"]
@@ -156,9 +156,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results/trust"))
     asked = parser.parse_args()
     facts = provenance()
-    found = measure(asked.data_dir, asked.rows)
-    write_json(asked.out / "rates.json", {"rates": found, "run": facts})
-    write_text(asked.out / "README.md", page(found, facts))
+    measured = measure(asked.data_dir, asked.rows)
+    write_json(asked.out / "rates.json", {"rates": measured, "run": facts})
+    write_text(asked.out / "README.md", page(measured, facts))
 
 
 if __name__ == "__main__":

@@ -176,8 +176,8 @@ def layers(kernel):
 
 def moments_and_gradients(layer, x, padding):
     x = x.clone().requires_grad_()
-    found = layer.moments(x.masked_fill(padding.unsqueeze(-1), 0.0), padding)
-    out = [found.mean, found.posterior.variance, found.kl.g, found.kl.a]
+    moments = layer.moments(x.masked_fill(padding.unsqueeze(-1), 0.0), padding)
+    out = [moments.mean, moments.posterior.variance, moments.kl.g, moments.kl.a]
     given = [torch.randn(y.shape, generator=torch.Generator().manual_seed(i)) for i, y in enumerate(out)]
     inputs = [x, *(p for p in layer.parameters() if p.requires_grad)]
     loss = sum((y * g).sum() for y, g in zip(out, given, strict=True))
@@ -190,11 +190,11 @@ def moments_and_gradients(layer, x, padding):
 
 def assert_same(plain, fused, rounding):
     for name, expected in plain.items():
-        found = fused[name]
+        actual = fused[name]
         if expected is None:
-            assert found is None or not found.any(), name
+            assert actual is None or not actual.any(), name
         else:
-            error = (found - expected).detach().abs().max() / expected.detach().abs().max().clamp_min(1)
+            error = (actual - expected).detach().abs().max() / expected.detach().abs().max().clamp_min(1)
             assert float(error) <= rounding, name
 
 
@@ -270,13 +270,13 @@ def test_fused_states_equal_the_plain_ones(forced, name):
     forced()
     ours = global_states(layers, features)
     leaves = [p for layer in layers for p in layer.parameters()]
-    found = []
+    gradients_of_both = []
     for states in (plain, ours):
         total = sum(
             y.sum() for state in states for y in (state.k_g, state.L_inv, state.S, state.w_g, state.kl)
         )
-        found.append(torch.autograd.grad(total, leaves, materialize_grads=True))
-    for a, b in zip(*found, strict=True):
+        gradients_of_both.append(torch.autograd.grad(total, leaves, materialize_grads=True))
+    for a, b in zip(*gradients_of_both, strict=True):
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-4 * float(b.abs().max()))
     for a, b, layer in zip(plain, ours, layers, strict=True):
         for field in ("k_g", "L_inv", "s_g", "S", "v_g", "w_g", "kl"):

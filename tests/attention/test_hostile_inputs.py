@@ -1,6 +1,8 @@
 # Float32 layers far from the origin, with near-duplicate keys and extreme length-scales, against float64.
 
 import copy
+from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from sgpa.attention import (
 )
 from sgpa.attention.global_state import plain_states
 from sgpa.attention.precise import count_clamped, loses_precision
-from sgpa.core.counters import FLOAT64_PASSES, KL_BELOW_ZERO, VARIANCE_CLAMPED, counting
+from sgpa.core.counters import FLOAT64_PASSES, KL_BELOW_ZERO, STEPS_NEED_FLOAT64, VARIANCE_CLAMPED, counting
 from sgpa.core.errors import NumericalError
 from sgpa.core.types import Kl
 from sgpa.gp.kernels import ArdRbfKernel, ExponentialKernel
@@ -137,6 +139,23 @@ def test_exponents_whose_gradient_overflows_are_an_error(form):
     assert finite
 
 
+def test_a_learned_covariance_that_overflows_is_not_blamed_on_the_kernel():
+    layer = OrthogonalSgpa(E, H, ArdRbfKernel(H, E // H), num_global=M)
+    with torch.no_grad():
+        layer.raw_s_g.fill_(200.0)
+    with pytest.raises(NumericalError, match="its variance or its KL is not finite although K_qk is"):
+        layer(torch.randn(2, T, E))
+
+
+@pytest.mark.parametrize(("exponent", "refused"), [(70, False), (83, True)])
+def test_operators_that_form_no_matrix_check_exponents(exponent, refused):
+    layer = KernelAttention(E, H, ExponentialKernel(H, E // H))
+    k = torch.zeros(1, H, 2, E // H)
+    k[..., 0] = exponent**0.5
+    with pytest.raises(NumericalError, match="K_qk overflowed") if refused else nullcontext():
+        layer.check_overflow(k)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_kernel_attention_far_from_the_origin_equals_float64(masked):
     torch.manual_seed(0)
@@ -144,7 +163,7 @@ def test_kernel_attention_far_from_the_origin_equals_float64(masked):
     with counting() as counted:
         value = layer(x, is_causal=masked).value
     exact = copy.deepcopy(layer).double()(x.double(), is_causal=masked).value
-    assert counted == {FLOAT64_PASSES: 1}
+    assert counted == {FLOAT64_PASSES: 1, STEPS_NEED_FLOAT64: 1}
     assert (value - exact).abs().max() < 1e-4 * exact.abs().max()
 
 
@@ -165,6 +184,10 @@ def test_clamped_variances_and_kls_below_zero_are_counted():
         count_clamped(kqq, A)
     assert counted == {VARIANCE_CLAMPED: 1}
     layer = OrthogonalSgpa(E, H, ArdRbfKernel(H, E // H), num_global=M)
+    state = layer.global_state()
+    with counting() as counted:
+        layer.moments(layer.Z_g[0].detach().unsqueeze(0), None, replace(state, L_inv=3 * state.L_inv))
+    assert counted[VARIANCE_CLAMPED]
     with counting() as counted:
         layer.check_kl(Kl(torch.tensor(-1e-6), torch.full((2,), 1.0)), torch.randn(2, T, E))
     assert counted == {KL_BELOW_ZERO: 1}

@@ -69,10 +69,10 @@ def test_inducing_points_get_the_positions_of_their_tokens():
     layer, x = make(OrthogonalSgpa, ArdRbfKernel, positions=WHERE), tokens(B=4).flatten(0, 1)
     cells = torch.arange(T).repeat(4)
     layer.init_on_data(x, cells)
-    found = (layer.Z_g[:, :, None] == x).all(-1).long().argmax(-1)  # [H, M]: which token
+    token = (layer.Z_g[:, :, None] == x).all(-1).long().argmax(-1)  # [H, M]: which token
     for h in range(H):
-        assert torch.equal(layer.places_g[h], layer.places[cells[found[h]], h])
-        keys = layer.points(x.view(4, T, E), layer.W_qk)[:, h].flatten(0, 1)[found[h]]  # [M, D]
+        assert torch.equal(layer.places_g[h], layer.places[cells[token[h]], h])
+        keys = layer.points(x.view(4, T, E), layer.W_qk)[:, h].flatten(0, 1)[token[h]]  # [M, D]
         torch.testing.assert_close(layer.global_state().k_g[h], keys)
     with pytest.raises(InputError, match="cells=None"):
         layer.init_on_data(x)

@@ -113,22 +113,22 @@ def test_recipes_are_listed_and_shown():
     for alternative in alternatives("cifar10"):
         assert " ".join(f"--set {setting}" for setting in alternative.set) in one
     assert "optim.epochs" in one
-    found = json.loads(sgpa("recipes", "zinc", "--json").out)
-    assert found["settings"]["optim.epochs"] == 300
-    assert {"field", "chosen", "other", "set"} <= set(found["alternatives"][0])
+    zinc = json.loads(sgpa("recipes", "zinc", "--json").out)
+    assert zinc["settings"]["optim.epochs"] == 300
+    assert {"field", "chosen", "other", "set"} <= set(zinc["alternatives"][0])
     assert "did you mean" in sgpa("recipes", "cifar").complaint
 
 
 def test_methods_are_listed():
     table = sgpa("methods")
     assert table.code == 0
-    found = {method["id"]: method for method in json.loads(sgpa("methods", "--json").out)}
-    assert list(found) == list(CATALOGUE)
-    assert found["ts"]["after"] == "mle"
-    assert found["sgpa"]["after"] is None
-    assert not found["sngp"]["regression"]
-    assert found["de"]["models"] == 5
-    assert all(method["what"] and method["name"] in table.out for method in found.values())
+    methods = {method["id"]: method for method in json.loads(sgpa("methods", "--json").out)}
+    assert list(methods) == list(CATALOGUE)
+    assert methods["ts"]["after"] == "mle"
+    assert methods["sgpa"]["after"] is None
+    assert not methods["sngp"]["regression"]
+    assert methods["de"]["models"] == 5
+    assert all(method["what"] and method["name"] in table.out for method in methods.values())
 
 
 @pytest.mark.slow

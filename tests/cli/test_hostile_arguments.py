@@ -38,6 +38,12 @@ def test_absurd_numbers_are_one_line(photos, tmp_path, option, value, complaint)
     assert not (tmp_path / "run").exists()
 
 
+def test_a_recipe_has_the_same_limit_of_epochs(tmp_path):
+    outcome = sgpa("train", "digits", "--out", tmp_path / "run", "--set", f"optim.epochs={10**20}")
+    assert f"epochs={10**20} (allowed: 1 to 1000000)" in outcome.complaint
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("seed", [-1, 2**70])
 def test_a_recipe_has_the_same_seeds(tmp_path, seed):
     outcome = sgpa("train", "digits", "--out", tmp_path / "run", "--seed", seed)

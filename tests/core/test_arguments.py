@@ -113,8 +113,8 @@ def test_annotations_are_words():
 
 
 def public_classes():
-    found = [getattr(sgpa, name) for name in sgpa.__all__]
-    return [each for each in found if inspect.isclass(each) and not issubclass(each, Exception)]
+    public = [getattr(sgpa, name) for name in sgpa.__all__]
+    return [each for each in public if inspect.isclass(each) and not issubclass(each, Exception)]
 
 
 @pytest.mark.parametrize("kind", [k for k in public_classes() if is_dataclass(k) and "Config" in k.__name__])

@@ -11,11 +11,10 @@ from PIL import Image
 from scipy.io import savemat
 
 from sgpa.core.errors import InputError
-from sgpa.data import sources
 from sgpa.data.convert import READERS, convert
 from sgpa.data.images import cifar
 from sgpa.data.prepare import prepare
-from sgpa.data.sources import SOURCES, Source
+from sgpa.data.public_sets import SOURCES, Source
 
 
 def tar(file: Path, members: dict[str, bytes]) -> Path:
@@ -167,7 +166,7 @@ def test_columns_equal_those_of_the_sources(tmp_path):
 def test_archive_is_prepared_and_loaded_as_tensors(tmp_path, monkeypatch):
     archive, train, _ = cifar10(tmp_path / "mine.tar.gz")
     tiny = Source(what="tiny", rows={"train": 20, "test": 4}, columns=("img", "label"), terms="none")
-    monkeypatch.setattr(sources, "SOURCES", {"cifar10": tiny})
+    monkeypatch.setitem(SOURCES, "cifar10", tiny)
     prepare("cifar10", own_copy=archive)
     images, labels = cifar.load_images("cifar10", "train")
     assert torch.equal(images, torch.from_numpy(train[:, 1:].reshape(-1, 3, 32, 32)))

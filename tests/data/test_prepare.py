@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 from sgpa.cli.data import data_app
 from sgpa.core.errors import InputError
-from sgpa.data import convert, fetch, sources
+from sgpa.data import convert, fetch
 from sgpa.data.prepare import prepare
-from sgpa.data.sources import SOURCES, Source, verify
+from sgpa.data.public_sets import SOURCES, Source
+from sgpa.data.sources import verify
 
 COLA = ("train", "validation_in_domain", "validation_out_of_domain")
 
@@ -145,7 +146,7 @@ def served(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     served = Source(
         what="tiny", rows=rows, columns=("text",), terms="none", url=address(server), md5=md5(server.content)
     )
-    monkeypatch.setattr(sources, "SOURCES", {**SOURCES, "cola": served})
+    monkeypatch.setitem(SOURCES, "cola", served)
 
     def reader(archive: Path, progress: fetch.Progress | None) -> convert.Tables:
         assert archive.read_bytes() == server.content

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from sgpa.data.images.cifar import CLASSES, MEAN, STD, cifar, load_images
-from sgpa.data.sources import SOURCES, find, read_table, verify
+from sgpa.data.public_sets import SOURCES
+from sgpa.data.sources import find, read_table, verify
 from sgpa.evaluation import metrics
 from sgpa.experiments.runner import open_trained
 from sgpa.gp.objective import Progress

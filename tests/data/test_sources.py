@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from sgpa.cli.data import data_app
 from sgpa.core.errors import InputError
 from sgpa.data import convert, sources
-from sgpa.data.sources import SOURCES, Source, find, read_table, verify
+from sgpa.data.public_sets import SOURCES, Source
+from sgpa.data.sources import find, read_table, verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Source:
     """A set called cifar10 with ten rows in two splits."""
     small = Source(what="tiny", rows={"train": 6, "test": 4}, columns=("text", "label"), terms="none")
-    monkeypatch.setattr(sources, "SOURCES", {**SOURCES, "cifar10": small})
+    monkeypatch.setitem(SOURCES, "cifar10", small)
     return small
 
 
@@ -138,7 +139,7 @@ def test_wrong_columns(tmp_path):
 
 def test_ood_sets_may_be_subsets(tmp_path, monkeypatch):
     part = Source(what="tiny", rows={"test": 9}, columns=("text",), terms="none", partial=True)
-    monkeypatch.setattr(sources, "SOURCES", {"svhn": part})
+    monkeypatch.setitem(SOURCES, "svhn", part)
     put(tmp_path / "svhn", "test", 5)
     assert verify("svhn", tmp_path)[0].rows == 5
     put(tmp_path / "svhn", "test", 10)

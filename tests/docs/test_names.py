@@ -63,7 +63,7 @@ def exists(dotted: str) -> bool:
 def missing(page: Path) -> list[str]:
     """Names in the code of a page that the package does not have."""
     code = "\n".join(CODE.findall(page.read_text(encoding="utf-8")))
-    full = {found[1:] for found in FULL.findall(code)}
+    full = {dotted_name[1:] for dotted_name in FULL.findall(code)}
     parts = {(cls, name) for cls, name in PART.findall(code) if cls in classes()}
     return sorted(
         [f"sgpa.{name}" for name in full if not exists(name)]

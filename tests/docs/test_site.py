@@ -45,8 +45,8 @@ def pages(tmp_path_factory):
 def broken(pages):
     """Links to files or anchors that the site does not have."""
     wrong = []
-    for page, found in pages.items():
-        for link in [*found.links, *found.loaded]:
+    for page, content in pages.items():
+        for link in [*content.links, *content.loaded]:
             if re.match(r"[a-z]+:", link) or page.name == "404.html":
                 continue
             name, _, anchor = unquote(link).partition("#")
@@ -72,7 +72,7 @@ def test_a_broken_link_is_noticed(tmp_path):
 
 @pytest.mark.slow
 def test_pages_load_nothing_from_other_servers(pages):
-    outside = [f for found in pages.values() for f in found.loaded if re.match(r"(https?:)?//", f)]
+    outside = [f for content in pages.values() for f in content.loaded if re.match(r"(https?:)?//", f)]
     styles = [p for page in pages for p in page.parent.glob("*.css")]
     assert not outside
     assert not [p for p in styles if "url(http" in p.read_text(encoding="utf-8")]
@@ -80,7 +80,7 @@ def test_pages_load_nothing_from_other_servers(pages):
 
 @pytest.mark.slow
 def test_every_page_is_reachable_from_the_start(pages):
-    by_path = {page.resolve(): found for page, found in pages.items()}
+    by_path = {page.resolve(): content for page, content in pages.items()}
     start = next(
         page
         for page in by_path

@@ -37,14 +37,14 @@ def test_scores_of_values_average_to_the_metrics():
 
 def test_wrong_answers_are_shown_surest_first():
     prediction, y = classes()
-    found = cases(prediction, y, show, ("cat", "dog"))
-    assert [case["row"] for case in found["surest_wrong"]] == [4, 1]
-    assert found["surest_wrong"][0] == {
+    shown = cases(prediction, y, show, ("cat", "dog"))
+    assert [case["row"] for case in shown["surest_wrong"]] == [4, 1]
+    assert shown["surest_wrong"][0] == {
         "row": 4, "answer": "cat", "truth": "dog", "probability": 0.99, "text": "row 4",
     }  # fmt: skip
-    assert [case["row"] for case in found["least_sure"]][:2] == [2, 3]
-    assert found["confusion"] == [[2, 1], [1, 1]]
-    assert found["classes"] == ["cat", "dog"]
+    assert [case["row"] for case in shown["least_sure"]][:2] == [2, 3]
+    assert shown["confusion"] == [[2, 1], [1, 1]]
+    assert shown["classes"] == ["cat", "dog"]
 
 
 def test_many_classes_have_no_confusion_table():
@@ -55,7 +55,7 @@ def test_many_classes_have_no_confusion_table():
 def test_values_are_shown_by_error_and_by_width():
     samples = torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, 4.0]])
     prediction = Regression(samples, torch.tensor(0.1))
-    found = cases(prediction, torch.tensor([0.1, 5.0, 2.0]), show)
-    assert found["largest_errors"][0]["row"] == 1
-    assert found["widest"][0]["row"] == 2
-    assert found["largest_errors"][0]["low"] < 0 < found["largest_errors"][0]["high"]
+    shown = cases(prediction, torch.tensor([0.1, 5.0, 2.0]), show)
+    assert shown["largest_errors"][0]["row"] == 1
+    assert shown["widest"][0]["row"] == 2
+    assert shown["largest_errors"][0]["low"] < 0 < shown["largest_errors"][0]["high"]

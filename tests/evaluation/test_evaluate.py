@@ -42,9 +42,9 @@ def test_metrics_and_curves_of_classification_and_regression():
         *("error_auroc", "error_fpr_at_95_tpr"),
     }
     assert clean["nll"] == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item(), abs=1e-6)
-    found = {r["metric"]: r["value"] for r in results.records if r["evaluation"] == "ood-detection"}
-    assert found["auroc"] > 0.9
-    assert found["ood_share"] == 0.5
+    detection = {r["metric"]: r["value"] for r in results.records if r["evaluation"] == "ood-detection"}
+    assert detection["auroc"] > 0.9
+    assert detection["ood_share"] == 0.5
     assert {c["kind"] for c in results.curves} == {"reliability", "risk-coverage", "entropy"}
     values, spread = torch.randn(50), torch.rand(50)
     numbers = evaluate(Fixed(True), SUBJECT, Dataset(torch.stack([values, spread], 1), values + 1.0))
@@ -54,8 +54,8 @@ def test_metrics_and_curves_of_classification_and_regression():
 
 def test_two_classes_have_a_matthews_correlation():
     data = Dataset(torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1]))
-    found = {r["metric"]: r["value"] for r in evaluate(Fixed(), SUBJECT, data).records}
-    assert found["mcc"] == 100
+    values = {r["metric"]: r["value"] for r in evaluate(Fixed(), SUBJECT, data).records}
+    assert values["mcc"] == 100
 
 
 def test_detection_is_reweighted_to_the_reference_size():
@@ -101,16 +101,16 @@ def test_error_detection_is_auroc_of_wrong_answers():
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.ones(4), 200)
     y, entropy = rng.integers(4, size=200), -(p * np.log(p)).sum(1)
-    found = classification_metrics(p, y, entropy)
-    assert found["error_auroc"] == pytest.approx(roc_auc_score(p.argmax(1) != y, entropy))
-    assert 0 < found["error_fpr_at_95_tpr"] <= 1
-    assert found["mce_20"] <= found["mce"]
+    values = classification_metrics(p, y, entropy)
+    assert values["error_auroc"] == pytest.approx(roc_auc_score(p.argmax(1) != y, entropy))
+    assert 0 < values["error_fpr_at_95_tpr"] <= 1
+    assert values["mce_20"] <= values["mce"]
 
 
 def test_metrics_that_do_not_exist_are_left_out():
     p = np.array([[0.9, 0.1], [0.2, 0.8]])
-    found = classification_metrics(p, np.array([0, 1]), np.array([0.1, 0.2]))
-    assert {"error_auroc", "error_fpr_at_95_tpr", "mce_20"}.isdisjoint(found)  # no wrong answer, sparse bins
+    values = classification_metrics(p, np.array([0, 1]), np.array([0.1, 0.2]))
+    assert {"error_auroc", "error_fpr_at_95_tpr", "mce_20"}.isdisjoint(values)  # no wrong answer, sparse bins
 
 
 def test_ranks_need_every_task_of_every_method():

@@ -32,7 +32,7 @@ def data(n=12):
 def test_every_type_and_the_mean_over_types_are_recorded():
     images, labels = data()
     calls = []
-    found = evaluate_corruptions(
+    results = evaluate_corruptions(
         Brightness(),
         SUBJECT,
         images,
@@ -41,11 +41,11 @@ def test_every_type_and_the_mean_over_types_are_recorded():
         severities=(1, 5),
         on_progress=lambda *call: calls.append(call),
     )
-    shifts = {r["shift"] for r in found.records}
+    shifts = {r["shift"] for r in results.records}
     assert shifts == {
         f"cifar10-c-regenerated{kind}:{s}" for kind in ("", *(f"/{name}" for name in TYPES)) for s in (1, 5)
     }
-    nll = {r["shift"]: r["value"] for r in found.records if r["metric"] == "nll"}
+    nll = {r["shift"]: r["value"] for r in results.records if r["metric"] == "nll"}
     single = [nll[f"cifar10-c-regenerated/{name}:5"] for name in TYPES]
     assert nll["cifar10-c-regenerated:5"] == pytest.approx(np.mean(single))
     assert calls[-1] == ("done", 4, 4)
@@ -58,10 +58,13 @@ def test_published_files_are_used_where_they_exist(tmp_path):
     for name in TYPES:
         np.save(tmp_path / "data" / "CIFAR-10-C" / f"{name}.npy", stacked)
     published = on_disk.find("cifar10", images, tmp_path / "data")
-    found = evaluate_corruptions(
+    results = evaluate_corruptions(
         Brightness(), SUBJECT, images, labels, types=TYPES, severities=(2,), ready_made=published
     )
-    assert {r["shift"] for r in found.records} == {"cifar10-c:2", *(f"cifar10-c/{name}:2" for name in TYPES)}
+    assert {r["shift"] for r in results.records} == {
+        "cifar10-c:2",
+        *(f"cifar10-c/{name}:2" for name in TYPES),
+    }
     with pytest.raises(InputError, match=r"holds uint8 .* expected uint8 \[15, 32, 32, 3\]"):
         on_disk.find("cifar10", images[:3], tmp_path / "data").load("contrast", 1)
     with pytest.raises(InputError, match=r"fog.npy is missing"):
@@ -126,9 +129,9 @@ def test_an_interrupted_evaluation_resumes(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         evaluate_with(Interrupted(), FileCache(file, about))
     file.write_text(file.read_text() + '{"part": "cut sho')
-    found = evaluate_with(Interrupted(), FileCache(file, about))
+    resumed = evaluate_with(Interrupted(), FileCache(file, about))
     assert len(calls) == 4 + 7  # ten sets, three of which were done
-    assert found == evaluate_with(Brightness(), no_cache)
+    assert resumed == evaluate_with(Brightness(), no_cache)
 
     evaluate_with(Interrupted(), FileCache(file, about | {"data": "of another kind"}))
     assert len(calls) == 4 + 7 + 10

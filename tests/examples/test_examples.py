@@ -22,19 +22,19 @@ def test_every_example_is_tested():
 
 
 def test_layer():
-    numbers = example("layer").main(warm_epochs=5, epochs=5)
+    numbers = example("layer").main(warm_epochs=4, epochs=2)
     assert numbers["accuracy"] > 0.6
     assert numbers["nll"] < 1.2
     assert numbers["noise more novel than 95 % of digits"] > 0.5
 
 
 def test_arrays(tmp_path):
-    numbers = example("arrays").main(steps=200, folder=str(tmp_path / "model"))
-    assert numbers["accuracy"] > 0.5
+    numbers = example("arrays").main(steps=100, folder=str(tmp_path / "model"))
+    assert numbers["accuracy"] > 0.25  # of ten classes
 
 
 def test_methods():
-    nll = example("methods").main(("ts", "mc-dropout"), steps=100)
+    nll = example("methods").main(("ts", "mc-dropout"), steps=50)
     assert set(nll) == {"ts", "mc-dropout"}
     assert all(value < 2.3 for value in nll.values())
 

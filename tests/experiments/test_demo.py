@@ -22,11 +22,23 @@ TINY = replace(
 )
 
 
-@pytest.fixture
-def tiny(monkeypatch):
+pytestmark = pytest.mark.xdist_group("demo")  # in one process: the tests share a run
+
+
+@pytest.fixture(scope="module")
+def tiny():
     """The demo with a smaller model."""
-    monkeypatch.setitem(RECIPES, "digits", TINY)
-    monkeypatch.setattr("sgpa.experiments.demo.DIGITS", TINY)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(RECIPES, "digits", TINY)
+        patched.setattr("sgpa.experiments.demo.DIGITS", TINY)
+        yield
+
+
+@pytest.fixture(scope="module")
+def alone(tiny, tmp_path_factory):
+    """The folder of a demo of two seeds, trained by one process, and its results."""
+    folder = tmp_path_factory.mktemp("alone")
+    return folder, run(folder, quiet, seeds=2, workers=1)
 
 
 def run(directory, on_progress, seeds, workers):
@@ -72,10 +84,9 @@ def test_photo_patches_fill_the_range_of_a_digit():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("tiny")
-def test_the_demo_writes_tidy_records_and_repeats_no_finished_run(tmp_path):
-    saved = run(tmp_path, quiet, seeds=2, workers=1)
-    assert json.loads((tmp_path / "results.json").read_text())["records"] == saved["records"]
+def test_the_demo_writes_tidy_records_and_repeats_no_finished_run(alone):
+    folder, saved = alone
+    assert json.loads((folder / "results.json").read_text())["records"] == saved["records"]
     columns = {
         "dataset",
         "augmentation",
@@ -107,33 +118,29 @@ def test_the_demo_writes_tidy_records_and_repeats_no_finished_run(tmp_path):
     assert first == second
     assert all(timing["train_seconds"] > 0 for timing in saved["run"]["timings"])
     lines = []
-    again = run(tmp_path, lambda *line: lines.append(line), seeds=2, workers=1)
+    again = run(folder, lambda *line: lines.append(line), seeds=2, workers=1)
     assert again["records"] == saved["records"]
     assert not any("nll" in note for *_, note in lines)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("tiny")
-def test_two_workers_give_the_results_of_one(tmp_path):
+def test_two_workers_give_the_results_of_one(alone, tmp_path):
     torch.set_num_threads(1)
-    alone = run(tmp_path / "alone", quiet, seeds=1, workers=1)
-    together = run(tmp_path / "together", quiet, seeds=1, workers=2)
-    assert alone["records"] == together["records"]
+    together = run(tmp_path, quiet, seeds=1, workers=2)["records"]
+    assert together == [record for record in alone[1]["records"] if record["seed"] == 0]
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("tiny")
-def test_the_commands_print_a_table_and_write_a_report(tmp_path, monkeypatch):
-    options = ["demo", "--out", str(tmp_path), "--seeds", "1", "--scale", "0.02", "--workers", "1"]
+def test_the_commands_print_a_table_and_write_a_report(alone, tmp_path, monkeypatch):
+    folder, _ = alone
+    options = ["demo", "--out", str(folder), "--seeds", "2", "--scale", "0.02", "--workers", "1"]
     with monkeypatch.context() as patched:  # the report is drawn once, below
         patched.setattr("sgpa.report.write_report", lambda _, folder: folder / "report.html")
         result = CliRunner().invoke(app, options)
     assert result.exit_code == 0, result.output
     assert "SGPA" in result.output
-    assert f"Report: {tmp_path / 'report.html'}" in result.output.replace("\n", "")
-    again = CliRunner().invoke(
-        app, ["report", str(tmp_path / "results.json"), "--out", str(tmp_path / "copy")]
-    )
+    assert f"Report: {folder / 'report.html'}" in result.output.replace("\n", "")
+    again = CliRunner().invoke(app, ["report", str(folder / "results.json"), "--out", str(tmp_path / "copy")])
     assert again.exit_code == 0
     assert (tmp_path / "copy" / "report.html").stat().st_size > 100_000
 

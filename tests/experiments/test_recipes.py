@@ -86,7 +86,9 @@ def test_every_recipe_trains_two_steps_and_is_evaluated(tmp_path, data, name):
     lines = (tmp_path / "trainings" / "kernel-sgpa-0" / "log.jsonl").read_text().splitlines()
     assert len(lines) == 1
     assert -(-len(run_folder.task(0).splits.train) // run_folder.recipe.stage2.batch_size) == 2
-    found = {(*(r[name] for name in KEY), r["shift"].replace("-regenerated", "")) for r in records(outcome)}
+    recorded = {
+        (*(r[name] for name in KEY), r["shift"].replace("-regenerated", "")) for r in records(outcome)
+    }
     dataset, augmentation = run_folder.recipe.task.dataset, run_folder.recipe.task.augmentation
     with (files("sgpa.report") / "paper_results.csv").open() as file:
         published = [r for r in csv.DictReader(file) if r["dataset"] == dataset]
@@ -97,7 +99,7 @@ def test_every_recipe_trains_two_steps_and_is_evaluated(tmp_path, data, name):
         if r["augmentation"] == augmentation and not r["shift"].endswith((":1", ":2", ":3", ":4"))
     }
     assert wanted
-    assert wanted <= found
+    assert wanted <= recorded
 
 
 @pytest.mark.slow

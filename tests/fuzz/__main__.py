@@ -33,16 +33,16 @@ def main() -> int:
         os.chdir(Path(folder) / "here")  # names among the hostile values are written here
         limit_memory()
         before = peak_memory()
-        found = run(given.kind, cases.make, numbers, given.seed)
+        findings = run(given.kind, cases.make, numbers, given.seed)
         os.chdir("/")
-    for finding in found:
+    for finding in findings:
         sys.stdout.write(f"{finding}\n")
     grown = (peak_memory() - before) / 2**20
     sys.stdout.write(
-        f"{given.kind}: {len(list(numbers))} cases, seed {given.seed}: {len(found)} failed; "
+        f"{given.kind}: {len(list(numbers))} cases, seed {given.seed}: {len(findings)} failed; "
         f"{time.monotonic() - started:.0f} s, memory grew by {grown:.0f} MiB\n"
     )
-    return int(bool(found))
+    return int(bool(findings))
 
 
 if __name__ == "__main__":

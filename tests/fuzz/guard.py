@@ -99,10 +99,10 @@ def run(
     kind: str, case: Callable[[random.Random], tuple[str, Callable[[], object]]], numbers, seed: int
 ) -> list[Finding]:
     """All findings of the cases with these numbers; a case is made from a generator of its own."""
-    found = []
+    findings = []
     for number in numbers:
         rng = random.Random(f"{kind} {seed} {number}")
         name, call = case(rng)
         if (finding := judge(number, name, call)) is not None:
-            found.append(finding)
-    return found
+            findings.append(finding)
+    return findings

@@ -179,11 +179,11 @@ def test_the_factor_and_its_inverse_have_the_derivatives_of_autograd(checked):
     for a, b in zip(ours, jittered(symmetric(X)), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
     for asked in ((0,), (1,), (0, 1)):  # either, and both
-        found = [
+        gradients = [
             torch.autograd.grad([out[i] for i in asked], X, [given[i] for i in asked], retain_graph=True)[0]
             for out in (ours, jittered(symmetric(X)))
         ]
-        torch.testing.assert_close(*found, rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-8)
 
 
 def test_the_factors_derivatives_equal_finite_differences():

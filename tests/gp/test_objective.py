@@ -17,12 +17,12 @@ def test_categorical_likelihood_equals_torchs():
     likelihood = CategoricalLikelihood()
     assert torch.allclose(likelihood.nll(f, y), expected.mean(0), atol=1e-6)
     assert torch.allclose(likelihood.nll(f[0], y), expected[0], atol=1e-6)
-    found = likelihood.predict(f)
+    prediction = likelihood.predict(f)
     assert torch.allclose(
-        found.probabilities, f.softmax(-1).mean(0)
+        prediction.probabilities, f.softmax(-1).mean(0)
     )  # probabilities are averaged, not logits
-    assert torch.allclose(found.expected_entropy, Categorical(logits=f).entropy().mean(0), atol=1e-6)
-    assert torch.allclose(found.entropy, Categorical(probs=f.softmax(-1).mean(0)).entropy(), atol=1e-6)
+    assert torch.allclose(prediction.expected_entropy, Categorical(logits=f).entropy().mean(0), atol=1e-6)
+    assert torch.allclose(prediction.entropy, Categorical(probs=f.softmax(-1).mean(0)).entropy(), atol=1e-6)
 
 
 def test_laplace_likelihood_equals_torchs_and_learns_its_scale():
@@ -33,11 +33,11 @@ def test_laplace_likelihood_equals_torchs_and_learns_its_scale():
     f, y = torch.randn(5, 7, 1), torch.randn(7)
     expected = -Laplace(f.squeeze(-1), b).log_prob(y)
     assert torch.allclose(likelihood.nll(f, y), expected.mean(0), atol=1e-6)
-    found = likelihood.predict(f)
-    assert torch.allclose(found.mean, f.mean((0, -1)))
-    draws = found.samples.repeat(1, 4000)[..., :28000] + Laplace(0.0, b).sample((5, 28000))
+    prediction = likelihood.predict(f)
+    assert torch.allclose(prediction.mean, f.mean((0, -1)))
+    draws = prediction.samples.repeat(1, 4000)[..., :28000] + Laplace(0.0, b).sample((5, 28000))
     per_row = draws.unflatten(1, (4000, 7)).transpose(0, 1).flatten(0, 1)  # [S * 4000, B]
-    assert torch.allclose(per_row.var(0), found.variance, rtol=0.15)
+    assert torch.allclose(per_row.var(0), prediction.variance, rtol=0.15)
     likelihood.nll(f, y).mean().backward()
     assert likelihood.log_b.grad.abs() > 0
 

@@ -111,14 +111,14 @@ def trained():
 
 def losses_and_gradients(method, model, batches):
     """Loss [N] and gradient [N, P] of each batch, the random numbers always the same."""
-    found = []
+    both = []
     parameters = [p for p in model.parameters() if p.requires_grad]
     for batch in batches:
         torch.manual_seed(1)
         loss = method.loss(model, batch, Progress(1.0, 320)).total
         gradients = torch.autograd.grad(loss, parameters)
-        found.append((loss.detach(), torch.cat([g.flatten() for g in gradients])))
-    losses, gradients = zip(*found, strict=True)
+        both.append((loss.detach(), torch.cat([g.flatten() for g in gradients])))
+    losses, gradients = zip(*both, strict=True)
     return torch.stack(losses), torch.stack(gradients)
 
 
@@ -162,8 +162,8 @@ def changes(which):
     with pytest.MonkeyPatch.context() as patch:
         if which is not None:
             patch.setattr(*FAST[which])
-        found = layer.moments(x, None, state)
-    pairs = ((found.variance, exact.variance), (found.kl.a, exact.kl.a))
+        moments = layer.moments(x, None, state)
+    pairs = ((moments.variance, exact.variance), (moments.kl.a, exact.kl.a))
     return [float(((a - b) / b).abs().max()) for a, b in pairs]
 
 

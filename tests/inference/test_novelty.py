@@ -24,7 +24,7 @@ def rows(n, seed=0, shift=0.0, labels=None):
 def test_distances_are_mahalanobis_distances_with_the_shrunk_covariance(labelled):
     labels = torch.arange(40) % 3 if labelled else None
     x = rows(40, labels=labels).head
-    found = ClassDistances.fit(x, labels)
+    fitted = ClassDistances.fit(x, labels)
     groups = [x[labels == c] for c in range(3)] if labelled else [x]
     centred = torch.cat([group - group.mean(0) for group in groups])
     C = centred.T @ centred / 40
@@ -34,7 +34,7 @@ def test_distances_are_mahalanobis_distances_with_the_shrunk_covariance(labelled
     precision = torch.linalg.inv((1 - weight) * C + weight * level * torch.eye(e))
     y = rows(7, seed=1).head
     each = [torch.einsum("ne,ef,nf->n", y - g.mean(0), precision, y - g.mean(0)) for g in groups]
-    assert torch.allclose(found.to_class(y), torch.stack(each).amin(0))
+    assert torch.allclose(fitted.to_class(y), torch.stack(each).amin(0))
 
 
 def test_novelty_is_the_percentile_among_held_out_rows():

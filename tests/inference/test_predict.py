@@ -63,10 +63,10 @@ def test_an_exported_cell_predicts_the_same(cells, tmp_path, method):
     copy = export(cell, tmp_path / "models" / method)
     assert str(tmp_path) not in (copy / "run.json").read_text()
     moved = shutil.move(tmp_path / "models", tmp_path / "elsewhere") / method
-    expected, found = (open_trained(folder) for folder in (cell, moved))
-    assert found.reader == expected.reader
-    assert found.rule == expected.rule
-    one, other = (t.predictor.predict(inputs).probabilities for t in (expected, found))
+    expected, actual = (open_trained(folder) for folder in (cell, moved))
+    assert actual.reader == expected.reader
+    assert actual.rule == expected.rule
+    one, other = (t.predictor.predict(inputs).probabilities for t in (expected, actual))
     assert torch.equal(one, other)
     kept = {file.name for file in (tmp_path / "elsewhere").rglob("*") if file.is_file()}
     assert not kept & {
@@ -101,9 +101,9 @@ def test_a_cell_predicts_the_same_without_its_data_and_recipe(cells, monkeypatch
     monkeypatch.setattr("sgpa.data.images.digits.load", None)
     monkeypatch.setattr("sgpa.experiments.runner.run_folder.RunFolder.at", None)
     opened = open_trained(cell)
-    found = opened.predictor.predict(inputs)
-    assert torch.equal(found.probabilities, expected.probabilities)
-    assert torch.equal(found.expected_entropy, expected.expected_entropy)
+    prediction = opened.predictor.predict(inputs)
+    assert torch.equal(prediction.probabilities, expected.probabilities)
+    assert torch.equal(prediction.expected_entropy, expected.expected_entropy)
     assert opened.classes == tuple("0123456789")
 
 
@@ -319,14 +319,14 @@ class Fixed:
 
 def test_answers_above_the_limit_are_not_trusted():
     p = torch.tensor([[0.98, 0.02], [0.5, 0.5]])
-    found = Classification(p, torch.zeros(2))
+    prediction = Classification(p, torch.zeros(2))
     rows = Rows(torch.zeros(2, 1), [{"file": "a"}, {"file": "b"}])
-    sure, unsure = Trained(Fixed(found), ImageReader(), TrustRule(0.3), ("cat", "dog")).answers(rows)
+    sure, unsure = Trained(Fixed(prediction), ImageReader(), TrustRule(0.3), ("cat", "dog")).answers(rows)
     assert (sure["label"], sure["trust"], unsure["trust"]) == ("cat", True, False)
     assert unsure["entropy"] == pytest.approx(np.log(2))
     assert unsure["mutual_information"] == pytest.approx(np.log(2))
     assert (sure["reason"], unsure["reason"]) == ("", "unsure")
-    never = Trained(Fixed(found), ImageReader(), TrustRule(-np.inf))
+    never = Trained(Fixed(prediction), ImageReader(), TrustRule(-np.inf))
     assert not any(answer["trust"] for answer in never.answers(rows))
     values = Regression(torch.tensor([[1.0, 5.0], [3.0, 5.0]]), torch.tensor(1.0))
     one, two = Trained(Fixed(values), ImageReader(), TrustRule(2.5)).answers(rows)

@@ -36,9 +36,9 @@ def images(n, device="cpu", seed=1):
     return torch.randn(n, 1, 4, 4, generator=torch.Generator().manual_seed(seed)).to(device)
 
 
-def assert_same(found, expected, device):
+def assert_same(actual, expected, device):
     """To the bit on the CPU; to the rounding of TF32 on a GPU, where products with weights are made so."""
-    a, b = found.probabilities, expected.probabilities
+    a, b = actual.probabilities, expected.probabilities
     assert a.shape == b.shape
     assert torch.equal(a, b) if device == "cpu" else torch.allclose(a, b, atol=5e-3)
 
@@ -60,13 +60,13 @@ def test_whole_batches_are_predicted_as_they_would_be(name, device):
 @pytest.mark.parametrize("n", [1, 4, 6])
 def test_any_number_of_images(name, n, device):
     fast, x = serve(predictor(name, device), rows=4), images(n, device)
-    found = fast.predict(x)
-    assert found.probabilities.shape == (n, 3)
-    assert found.mutual_information.shape == (n,)
+    prediction = fast.predict(x)
+    assert prediction.probabilities.shape == (n, 3)
+    assert prediction.mutual_information.shape == (n,)
     assert fast.draw(x).shape == (fast.samples, n, 3)
     more = fast.predict(images(8, device, seed=2))  # leaves other images behind
     assert more.probabilities.shape == (8, 3)
-    assert torch.equal(fast.predict(x).probabilities, found.probabilities)
+    assert torch.equal(fast.predict(x).probabilities, prediction.probabilities)
 
 
 def test_a_row_of_a_deterministic_model_does_not_know_its_batch():
@@ -100,9 +100,9 @@ def test_modes_are_given_back(name):
     model.train()
     fast = serve(own, rows=4)
     assert all(module.training for module in model.modules())
-    found = fast.predict(images(4))
+    prediction = fast.predict(images(4))
     assert all(module.training for module in model.modules())
-    assert_same(found, own.predict(images(4), batch_size=4), "cpu")
+    assert_same(prediction, own.predict(images(4), batch_size=4), "cpu")
 
 
 def test_more_samples():
@@ -130,6 +130,11 @@ def test_answers_that_are_not_finite_are_not_given():
     x[0, 0, 0, 0] = float("nan")
     with pytest.raises(NumericalError, match=r"NaN or infinite|not finite"):
         fast.predict(x)
+    with torch.no_grad():
+        fast.model.head.bias.fill_(float("inf"))
+    for answer in (fast.draw, fast.predict):
+        with pytest.raises(NumericalError, match="outputs are not finite"):
+            answer(images(4))
 
 
 def test_what_cannot_be_predicted():

@@ -8,7 +8,7 @@ from PIL import Image
 
 from sgpa.core.errors import InputError
 from sgpa.core.types import Classification, Regression
-from sgpa.data.texts.tokenizer import train_tokenizer
+from sgpa.data.texts.tokenizer import train_tokenizer, train_word_tokenizer
 from sgpa.inference.answers import Trained, write_csv
 from sgpa.inference.readers import ImageReader, MoleculeReader, TextReader, read_leniently
 from sgpa.inference.trust import TrustRule
@@ -103,3 +103,17 @@ def test_unknown_atoms_and_invalid_smiles_are_set_aside(tmp_path):
     first = answers[0]
     assert first["low_90"] < first["low_50"] < first["value"] < first["high_50"] < first["high_90"]
     assert first["high_90"] - first["value"] == pytest.approx(2.0 * 0.5**0.5)
+
+
+def test_a_text_of_unknown_words_is_unfamiliar_whatever_the_rest_looks_like():
+    reader = TextReader(tokenizer=train_word_tokenizer(["a good film", "a bad film"] * 2), distinct=True)
+    rows = reader.read([], ["a good film !", "das war a film", "ein schlechter Streifen"])
+    assert rows.unknown.tolist() == pytest.approx([0.0, 0.5, 1.0])
+    rule = TrustRule(max_uncertainty=1.0, max_novelty=0.95)
+
+    def familiar(inputs):
+        return torch.zeros(len(inputs), dtype=torch.double)
+
+    answers = Trained(Brightness(), reader, rule, ("x", "y"), familiar).answers(rows)
+    assert [answer["reason"] for answer in answers] == ["", "", "unfamiliar"]
+    assert [answer["novelty"] for answer in answers] == [0.0, 0.0, 1.0]

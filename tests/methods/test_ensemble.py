@@ -65,23 +65,23 @@ def test_an_ensemble_is_the_average_of_its_members(method):
     members = [method.predictor(model) for model in models(method)]
     x = images()
     alone = [member.predict(x) for member in members]
-    found = method.combine(members).predict(x)
+    prediction = method.combine(members).predict(x)
     mean = np.mean([p.probabilities.double().numpy() for p in alone], 0)
-    assert np.allclose(found.probabilities.numpy(), mean, atol=1e-7)
-    assert torch.allclose(found.probabilities.sum(-1), torch.ones(5))
-    assert np.allclose(found.entropy.numpy(), -(mean * np.log(mean)).sum(-1), atol=1e-6)
+    assert np.allclose(prediction.probabilities.numpy(), mean, atol=1e-7)
+    assert torch.allclose(prediction.probabilities.sum(-1), torch.ones(5))
+    assert np.allclose(prediction.entropy.numpy(), -(mean * np.log(mean)).sum(-1), atol=1e-6)
     expected = np.mean([p.expected_entropy.numpy() for p in alone], 0)
-    assert np.allclose(found.expected_entropy.numpy(), expected, atol=1e-6)
-    assert (found.mutual_information > 0).all()
+    assert np.allclose(prediction.expected_entropy.numpy(), expected, atol=1e-6)
+    assert (prediction.mutual_information > 0).all()
 
 
 def test_disagreement_within_and_between_members_adds_up():
     members = [classes() for _ in range(4)]
-    found = EnsemblePredictor(tuple(map(Fixed, members))).predict(images())
+    prediction = EnsemblePredictor(tuple(map(Fixed, members))).predict(images())
     within = torch.stack([p.entropy - p.expected_entropy for p in members]).mean(0)
-    between = found.entropy - torch.stack([p.entropy for p in members]).mean(0)  # never negative: Jensen
+    between = prediction.entropy - torch.stack([p.entropy for p in members]).mean(0)  # never negative: Jensen
     assert (between > 0).all()
-    assert torch.allclose(found.mutual_information, within + between, atol=1e-6)
+    assert torch.allclose(prediction.mutual_information, within + between, atol=1e-6)
     # members that all say the same are one member
     same = EnsemblePredictor((Fixed(members[0]),) * 3).predict(images())
     assert torch.allclose(same.probabilities, members[0].probabilities)
@@ -90,27 +90,29 @@ def test_disagreement_within_and_between_members_adds_up():
 
 def test_the_mixture_of_values_keeps_the_scale_of_every_sample():
     members = [values(scale=b) for b in (0.2, 1.0, 3.0)]
-    found = EnsemblePredictor(tuple(map(Fixed, members))).predict(images())
+    prediction = EnsemblePredictor(tuple(map(Fixed, members))).predict(images())
     y = torch.randn(6)
     f = torch.stack([p.samples for p in members]).double().numpy()  # [E, S, B]
     b = np.array([p.scale.item() for p in members])[:, None, None]
     log_density = -np.abs(y.double().numpy() - f) / b - np.log(2 * b)
     nll = -(logsumexp(log_density, axis=(0, 1)) - np.log(12)).mean()
-    assert metrics.laplace_mixture_nll(found.samples, found.scale, y) == pytest.approx(nll)
-    assert score(found, y)["nll"] == pytest.approx(nll)
-    records = evaluate(Fixed(found), Subject("made-up", "kernel", "de", 0), Dataset(torch.zeros(6, 1), y))
+    assert metrics.laplace_mixture_nll(prediction.samples, prediction.scale, y) == pytest.approx(nll)
+    assert score(prediction, y)["nll"] == pytest.approx(nll)
+    records = evaluate(
+        Fixed(prediction), Subject("made-up", "kernel", "de", 0), Dataset(torch.zeros(6, 1), y)
+    )
     assert {r["metric"]: r["value"] for r in records.records}["nll"] == pytest.approx(nll)
     # a mixture's mean and variance, by drawing from it
     draws = torch.stack([Laplace(p.samples, p.scale).sample((20_000,)) for p in members]).flatten(0, 2)
-    assert torch.allclose(found.mean, draws.mean(0), atol=0.05)
-    assert torch.allclose(found.variance, draws.var(0), rtol=0.05)
-    assert torch.allclose(found.data_variance, torch.full((6,), 2 * (0.2**2 + 1 + 9) / 3))
+    assert torch.allclose(prediction.mean, draws.mean(0), atol=0.05)
+    assert torch.allclose(prediction.variance, draws.var(0), rtol=0.05)
+    assert torch.allclose(prediction.data_variance, torch.full((6,), 2 * (0.2**2 + 1 + 9) / 3))
 
 
 def test_ensembles_of_ensembles_keep_every_scale():
     pairs = [EnsemblePredictor((Fixed(values(scale=a)), Fixed(values(scale=b)))) for a, b in ((1, 2), (3, 4))]
-    found = EnsemblePredictor(tuple(pairs)).predict(images())
-    assert found.scale.flatten().tolist() == [b for b in (1.0, 2.0, 3.0, 4.0) for _ in range(4)]
+    prediction = EnsemblePredictor(tuple(pairs)).predict(images())
+    assert prediction.scale.flatten().tolist() == [b for b in (1.0, 2.0, 3.0, 4.0) for _ in range(4)]
 
 
 @pytest.mark.parametrize("method", [deep_ensemble(size=3), sgpa_ensemble(SGPA, size=3)])
@@ -118,11 +120,11 @@ def test_regression_models_are_mixed(method):
     made = models(method, VALUES)
     for i, model in enumerate(made):
         torch.nn.init.constant_(model.likelihood.log_b, float(i))
-    found = method.combine([method.predictor(model) for model in made]).predict(images())
+    prediction = method.combine([method.predictor(model) for model in made]).predict(images())
     samples = 10 if method.id == "sgpae" else 1
-    assert found.samples.shape == (3 * samples, 5)
-    assert torch.allclose(found.scale[::samples, 0].log(), torch.arange(3.0))
-    assert (found.model_variance > 0).all()
+    assert prediction.samples.shape == (3 * samples, 5)
+    assert torch.allclose(prediction.scale[::samples, 0].log(), torch.arange(3.0))
+    assert (prediction.model_variance > 0).all()
 
 
 def test_members_are_trained_by_the_base_with_distinct_seeds():
@@ -135,8 +137,8 @@ def test_members_are_trained_by_the_base_with_distinct_seeds():
     optim = OptimConfig(epochs=10, batch_size=10, lr=2e-2, select_every=5)
     parts = {"config": CONFIG, "optim": optim, "train": data, "validation": data}
     fitted = [Trainer(method=method.trains, seed=seed, **parts).fit() for seed in method.member_seeds(0)]
-    found = method.combine([method.predictor(model) for model in fitted]).predict(data.inputs)
-    assert (found.label == y).float().mean() > 0.8
+    prediction = method.combine([method.predictor(model) for model in fitted]).predict(data.inputs)
+    assert (prediction.label == y).float().mean() > 0.8
 
 
 def test_every_member_is_calibrated_by_the_base():
@@ -145,9 +147,9 @@ def test_every_member_is_calibrated_by_the_base():
     data = Dataset(images(9), torch.arange(9) % 3)
     made, both = models(method), Calibration(data, data)
     members = [method.predictor(model, method.calibrate(model, both)) for model in made]
-    found = method.combine(members).predict(data.inputs)
+    prediction = method.combine(members).predict(data.inputs)
     expected = [base.predictor(m, base.calibrate(m, both)).predict(data.inputs).probabilities for m in made]
-    assert torch.allclose(found.probabilities, torch.stack(expected).mean(0))
+    assert torch.allclose(prediction.probabilities, torch.stack(expected).mean(0))
     assert not method.regression
     assert deep_ensemble().regression
 
@@ -211,11 +213,11 @@ def test_one_validation_class_gives_no_temperature_and_a_warning(caplog):
 def test_half_precision_members_are_averaged_in_float32(dtype):
     p = torch.tensor([[1.0, 0.0], [0.75, 0.25]], dtype=dtype)
     member = Fixed(Classification(p, torch.zeros(2, dtype=dtype)))
-    found = EnsemblePredictor((member, member), temperature=2.0).predict(images())
-    assert found.probabilities.dtype == found.entropy.dtype == torch.float32
-    assert torch.allclose(found.probabilities.sum(-1), torch.ones(2))
+    prediction = EnsemblePredictor((member, member), temperature=2.0).predict(images())
+    assert prediction.probabilities.dtype == prediction.entropy.dtype == torch.float32
+    assert torch.allclose(prediction.probabilities.sum(-1), torch.ones(2))
     cooled = torch.tensor([0.75, 0.25]).sqrt()
-    assert torch.allclose(found.probabilities[1], cooled / cooled.sum())
+    assert torch.allclose(prediction.probabilities[1], cooled / cooled.sum())
     if dtype == torch.float16:  # a zero means less than 2^-24, not the smallest float32
         assert metrics.nll(member.prediction.probabilities[:1], [1]) == pytest.approx(
             24 * np.log(2), rel=1e-4

@@ -66,13 +66,13 @@ def test_from_a_trained_transformer_to_results(trained, tmp_path, name, predicti
     write_tensors(tmp_path / "kflla.safetensors", method.calibrate(model, calibration()))
     predictor = method.predictor(model, read_tensors(tmp_path / "kflla.safetensors")[0])
     test = images(300, 2)
-    found, plain = predictor.predict(test.inputs), model.predict(test.inputs)
-    assert found.probabilities.dtype == torch.float32
-    assert torch.allclose(found.probabilities.sum(-1), torch.ones(300))
-    assert (found.label == plain.label).float().mean() > 0.9
-    assert found.entropy.mean() > plain.entropy.mean()
-    assert (found.expected_entropy >= 0).all()
-    assert (found.mutual_information > 0).float().mean() > 0.9
+    prediction, plain = predictor.predict(test.inputs), model.predict(test.inputs)
+    assert prediction.probabilities.dtype == torch.float32
+    assert torch.allclose(prediction.probabilities.sum(-1), torch.ones(300))
+    assert (prediction.label == plain.label).float().mean() > 0.9
+    assert prediction.entropy.mean() > plain.entropy.mean()
+    assert (prediction.expected_entropy >= 0).all()
+    assert (prediction.mutual_information > 0).float().mean() > 0.9
     results = evaluate(predictor, Subject("blobs", name, method.id, 0), test)
     assert all(math.isfinite(r["value"]) for r in results.records)
 
@@ -80,16 +80,16 @@ def test_from_a_trained_transformer_to_results(trained, tmp_path, name, predicti
 @every_attention
 def test_calibration_equals_a_dense_computation(trained, name):
     model, data = trained[name], calibration()
-    found = KfacLaplace(base=Mle(attention=ATTENTIONS[name])).calibrate(model, data)
+    calibrated = KfacLaplace(base=Mle(attention=ATTENTIONS[name])).calibrate(model, data)
     with torch.no_grad():
         phi = model.features(data.train.inputs)[0].double()
         theta = torch.cat([model.head.weight.flatten(), model.head.bias]).double()
-    H, delta = dense.kronecker_ggn(theta, phi), float(found["delta"])
+    H, delta = dense.kronecker_ggn(theta, phi), float(calibrated["delta"])
     expected = dense.log_evidence(H, delta, theta, phi, data.train.targets)
-    assert float(found["log_evidence"]) == pytest.approx(float(expected), rel=1e-5)
+    assert float(calibrated["log_evidence"]) == pytest.approx(float(expected), rel=1e-5)
     for factor in (0.9, 1.1):
         assert dense.log_evidence(H, factor * delta, theta, phi, data.train.targets) < expected
-    p = KfacLaplace().predictor(model, found).predict(data.train.inputs).probabilities
+    p = KfacLaplace().predictor(model, calibrated).predict(data.train.inputs).probabilities
     Sigma = dense.output_covariance(H, delta, theta, phi).diagonal(dim1=-2, dim2=-1)
     assert torch.allclose(
         p.double(),
@@ -103,9 +103,9 @@ def test_calibration_equals_a_dense_computation(trained, name):
 def test_a_strong_prior_leaves_the_point_model(trained):
     model, method = trained["kernel"], KfacLaplace()
     calibrated = dict(method.calibrate(model, calibration())) | {"delta": torch.tensor(1e12)}
-    found = method.predictor(model, calibrated).predict(images(20).inputs)
-    assert torch.allclose(found.probabilities, model.predict(images(20).inputs).probabilities, atol=1e-5)
-    assert found.mutual_information.max() < 1e-5
+    prediction = method.predictor(model, calibrated).predict(images(20).inputs)
+    assert torch.allclose(prediction.probabilities, model.predict(images(20).inputs).probabilities, atol=1e-5)
+    assert prediction.mutual_information.max() < 1e-5
 
 
 def test_mutual_information_is_that_of_the_draws_and_shrinks_with_data(trained):
@@ -115,10 +115,10 @@ def test_mutual_information_is_that_of_the_draws_and_shrinks_with_data(trained):
     few, many = (method.calibrate(model, d) for d in (data, more))
     many = dict(many) | {"delta": few["delta"]}
     drawn = replace(method, predictive="monte-carlo").predictor(model, few).predict(test.inputs)
-    found = method.predictor(model, few).predict(test.inputs)
-    assert torch.allclose(found.mutual_information, drawn.mutual_information, atol=1e-5)
+    prediction = method.predictor(model, few).predict(test.inputs)
+    assert torch.allclose(prediction.mutual_information, drawn.mutual_information, atol=1e-5)
     later = method.predictor(model, many).predict(test.inputs)
-    assert later.mutual_information.mean() < 0.5 * found.mutual_information.mean()
+    assert later.mutual_information.mean() < 0.5 * prediction.mutual_information.mean()
 
 
 @pytest.mark.parametrize("predictive", ["probit", "monte-carlo"])
@@ -141,8 +141,8 @@ def test_equal_seeds_give_equal_predictions_without_side_effects(trained, predic
 
 def test_a_binary_transformer_keeps_its_labels_with_probit():
     model, method, test = fitted(KernelAttentionConfig(), classes=2), KfacLaplace(), images(200, 4, classes=2)
-    found = method.predictor(model, method.calibrate(model, calibration(2))).predict(test.inputs)
-    assert torch.equal(found.label, model.predict(test.inputs).label)
+    prediction = method.predictor(model, method.calibrate(model, calibration(2))).predict(test.inputs)
+    assert torch.equal(prediction.label, model.predict(test.inputs).label)
 
 
 @pytest.mark.parametrize("predictive", ["probit", "monte-carlo"])
@@ -216,12 +216,12 @@ def test_calibration_and_prediction_do_not_depend_on_the_mode_of_the_model(train
     model.train()  # dropout would make features random
     with torch.no_grad():
         assert not torch.equal(model.features(x)[0], model.features(x)[0])
-    found = method.calibrate(model, calibration())
-    in_training = method.predictor(model, found).predict(x).probabilities
+    calibrated = method.calibrate(model, calibration())
+    in_training = method.predictor(model, calibrated).predict(x).probabilities
     assert model.training
     model.eval()
-    assert set(found) == set(expected)
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert set(calibrated) == set(expected)
+    assert all(torch.equal(calibrated[name], expected[name]) for name in expected)
     assert torch.equal(in_training, probabilities)
 
 

@@ -43,8 +43,8 @@ def output_covariance(c, phi, delta):
     return c.Q @ torch.diag_embed(c.variance(phi, delta)) @ c.Q.mT
 
 
-def near(found, expected):
-    return torch.allclose(found, expected, atol=1e-8, rtol=1e-8)
+def near(actual, expected):
+    return torch.allclose(actual, expected, atol=1e-8, rtol=1e-8)
 
 
 # ---- the curvature against dense algebra --------------------------------------------------------
@@ -107,8 +107,8 @@ def test_evidence_equals_dense_determinants(size, seed, delta):
     phi, theta = normal(N, E, seed=seed), normal(K * E + K, seed=seed + 1)
     y = torch.randint(K, (N,), generator=torch.Generator().manual_seed(seed))
     log_likelihood = -torch.nn.functional.cross_entropy(outputs(theta, phi), y, reduction="sum")
-    found = log_evidence(log_likelihood, curvature(theta, phi).eigenvalues, theta @ theta, delta)
-    assert near(found, dense.log_evidence(dense.kronecker_ggn(theta, phi), delta, theta, phi, y))
+    evidence = log_evidence(log_likelihood, curvature(theta, phi).eigenvalues, theta @ theta, delta)
+    assert near(evidence, dense.log_evidence(dense.kronecker_ggn(theta, phi), delta, theta, phi, y))
 
 
 @settings(max_examples=25, deadline=None)

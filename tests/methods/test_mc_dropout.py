@@ -40,26 +40,26 @@ def test_samples_differ_and_equal_seeds_give_equal_predictions(base):
     model = built(method)
     predictor = method.predictor(model)
     torch.manual_seed(7)
-    found = predictor.predict(images())
+    prediction = predictor.predict(images())
     after = torch.randn(1)
     torch.manual_seed(7)
     assert torch.equal(after, torch.randn(1))  # the caller's random state is left alone
-    assert torch.equal(found.probabilities, predictor.predict(images()).probabilities)
-    assert not torch.equal(found.probabilities, predictor.predict(images(), seed=1).probabilities)
-    assert (found.mutual_information > 0).all()
+    assert torch.equal(prediction.probabilities, predictor.predict(images()).probabilities)
+    assert not torch.equal(prediction.probabilities, predictor.predict(images(), seed=1).probabilities)
+    assert (prediction.mutual_information > 0).all()
     with evaluating(model, dropout=True):
         f = model.draw(images(), samples=10)
-    assert torch.equal(found.probabilities, f.softmax(-1).mean(0))
+    assert torch.equal(prediction.probabilities, f.softmax(-1).mean(0))
     assert torch.pdist(f.flatten(1)).min() > 1e-3
 
 
 @pytest.mark.parametrize("base", BASES)
 def test_a_number_is_predicted_with_the_spread_of_its_samples(base):
     method = McDropout(base=BASES[base], samples=20)
-    found = method.predictor(built(method, outputs=1, likelihood="laplace")).predict(images())
-    assert found.samples.shape == (20, 4)
-    assert (found.model_variance > 0).all()
-    assert torch.allclose(found.variance, found.model_variance + found.data_variance)
+    prediction = method.predictor(built(method, outputs=1, likelihood="laplace")).predict(images())
+    assert prediction.samples.shape == (20, 4)
+    assert (prediction.model_variance > 0).all()
+    assert torch.allclose(prediction.variance, prediction.model_variance + prediction.data_variance)
 
 
 def test_the_error_of_the_average_falls_like_one_over_the_root_of_the_samples():
@@ -71,8 +71,8 @@ def test_the_error_of_the_average_falls_like_one_over_the_root_of_the_samples():
     errors = []
     for size in sizes:
         predictor = McDropout(samples=size).predictor(model)
-        found = torch.stack([predictor.predict(x, seed=seed).probabilities for seed in range(40)])
-        errors.append((found - exact).square().mean().sqrt().item())
+        prediction = torch.stack([predictor.predict(x, seed=seed).probabilities for seed in range(40)])
+        errors.append((prediction - exact).square().mean().sqrt().item())
     slope = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
     assert slope == pytest.approx(-0.5, abs=0.1)
 
@@ -153,8 +153,8 @@ def test_training_is_the_base_s():
     assert method.trains is method
     model = Trainer(method=method, **parts).fit()
     test = data(60, 2)
-    found = method.predictor(model).predict(test.inputs)
-    assert (found.label == test.targets).float().mean() > 0.85
+    prediction = method.predictor(model).predict(test.inputs)
+    assert (prediction.label == test.targets).float().mean() > 0.85
     parts["optim"] = replace(optim, select="last")
     one, other = (Trainer(method=m, **parts).fit().state_dict() for m in (method, Mle()))
     assert all(torch.equal(one[name], other[name]) for name in other)  # only the choice of an epoch differs
@@ -191,8 +191,8 @@ def test_one_training_gives_a_model_to_each_method(tmp_path):
         Trainer(**both, on_progress=stop).fit()
     models = [Trainer(**both).fit()]
     models += [Transformer.from_pretrained(tmp_path / name) for name in ("model", "model-mcd")]
-    for found, expected in zip(models, (plain, plain, dropped), strict=True):
-        assert all(torch.equal(found.state_dict()[name], expected[name]) for name in expected)
+    for actual, expected in zip(models, (plain, plain, dropped), strict=True):
+        assert all(torch.equal(actual.state_dict()[name], expected[name]) for name in expected)
 
     lines = []
     shutil.rmtree(tmp_path / "model-mcd")  # lost: the weights are still in the checkpoint's company
@@ -204,9 +204,9 @@ def test_one_training_gives_a_model_to_each_method(tmp_path):
 def test_sgpa_with_dropout_at_prediction():
     off, on = BASES["sgpa"], replace(BASES["sgpa"], dropout_at_prediction=True)
     model = built(on)
-    found = on.predictor(model).predict(images()).probabilities
-    assert torch.equal(found, McDropout(base=off).predictor(model).predict(images()).probabilities)
-    assert not torch.equal(found, off.predictor(model).predict(images()).probabilities)
+    probabilities = on.predictor(model).predict(images()).probabilities
+    assert torch.equal(probabilities, McDropout(base=off).predictor(model).predict(images()).probabilities)
+    assert not torch.equal(probabilities, off.predictor(model).predict(images()).probabilities)
     with pytest.raises(ConfigError, match=r"sgpa: dropout_at_prediction=True \(allowed: false, or a model"):
         built(on, dropout=0.0)
     with pytest.raises(ConfigError, match=r"mcd: base='sgpa'"):

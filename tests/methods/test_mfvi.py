@@ -126,8 +126,8 @@ def test_every_estimator_has_the_moments_of_random_weights(estimator):
     assert ((y.mean(0) - mean).abs() < 5 * (variance / REPEATS).sqrt()).all()
     assert torch.allclose(y.var(0), variance, rtol=0.12)
     centred = y - mean
-    found = torch.einsum("rbto,rcuo->obtcu", centred, centred) / REPEATS
-    within, across = found[:, 0, :, 0], found[:, 0, :, 1]  # [O, T, T]
+    empirical = torch.einsum("rbto,rcuo->obtcu", centred, centred) / REPEATS
+    within, across = empirical[:, 0, :, 0], empirical[:, 0, :, 1]  # [O, T, T]
     error = 0.08 * variance.max()
     together = covariance[:, 0, :, 0]
     assert together[:, ~torch.eye(3, dtype=torch.bool)].abs().max() > 3 * error  # the tests below can fail
@@ -171,8 +171,10 @@ def test_every_kind_of_input_trains_and_samples(kind, method):
         assert model.config.dropout == 0
         method.loss(model, Batch(inputs, targets), PROGRESS).total.backward()
         assert not [n for n, p in model.named_parameters() if p.grad is None]
-        found = method.predictor(model).predict(inputs)
-        assert (found.mutual_information if options["outputs"] == 3 else found.model_variance).min() > 0
+        prediction = method.predictor(model).predict(inputs)
+        assert (
+            prediction.mutual_information if options["outputs"] == 3 else prediction.model_variance
+        ).min() > 0
     assert not [m for m in model.modules() if type(m) is torch.nn.Linear]
 
 
@@ -217,9 +219,9 @@ def test_training_learns_classes():
         method=method, config=CONFIG, optim=optim, train=blobs(30, 0), validation=blobs(30, 1), seed=3
     )
     model, test = trainer.fit(), blobs(60, 2)
-    found = method.predictor(model).predict(test.inputs)
-    assert (found.label == test.targets).float().mean() > 0.85
-    assert torch.equal(found.probabilities, method.predictor(model).predict(test.inputs).probabilities)
+    prediction = method.predictor(model).predict(test.inputs)
+    assert (prediction.label == test.targets).float().mean() > 0.85
+    assert torch.equal(prediction.probabilities, method.predictor(model).predict(test.inputs).probabilities)
 
 
 def test_training_learns_numbers():
@@ -228,9 +230,9 @@ def test_training_learns_numbers():
     data = {"train": brightness(40, 0), "validation": brightness(20, 1)}
     method = replace(MFVI, kl=1e-3)
     model, test = Trainer(method=method, config=config, optim=optim, **data).fit(), brightness(50, 2)
-    found = method.predictor(model).predict(test.inputs)
-    assert (found.mean - test.targets).abs().mean() < 0.3 * test.targets.abs().mean()
-    assert (found.model_variance > 0).all()
+    prediction = method.predictor(model).predict(test.inputs)
+    assert (prediction.mean - test.targets).abs().mean() < 0.3 * test.targets.abs().mean()
+    assert (prediction.model_variance > 0).all()
 
 
 def test_a_saved_model_comes_back_the_same(tmp_path):

@@ -27,15 +27,15 @@ MIXED = [[0.6, 0.5, 0.0], [0.0, 0.6, -0.4], [0.3, 0.0, 0.6]]
 
 def test_vector_scaling_recovers_scale_and_offset():
     f, y = drawn(8000, 0.5 * torch.eye(3), [1.0, 0.0, 0.0])
-    found = vector_scaling(f, y)
-    torch.testing.assert_close(found.weight, torch.full((3,), 0.5, dtype=torch.float64), rtol=0, atol=0.05)
-    assert abs(float(found.offset[0] - found.offset[1]) - 1) < 0.15
+    scaling = vector_scaling(f, y)
+    torch.testing.assert_close(scaling.weight, torch.full((3,), 0.5, dtype=torch.float64), rtol=0, atol=0.05)
+    assert abs(float(scaling.offset[0] - scaling.offset[1]) - 1) < 0.15
 
 
 @pytest.mark.parametrize("penalties", [(3.0, 20.0), (0.1, 0.1), (5.0, math.inf), (math.inf, 5.0)])
 def test_matrix_scaling_is_the_minimum_that_a_general_optimiser_finds(penalties):
     f, y = drawn(200, MIXED, [0.5, 0.0, -0.5])
-    found = fit_matrix(f, y, penalties)
+    scaling = fit_matrix(f, y, penalties)
     z = f - f.mean(1, keepdim=True)
     rms = z.square().mean().sqrt()
     free = [math.isfinite(penalty) for penalty in penalties]
@@ -57,7 +57,7 @@ def test_matrix_scaling_is_the_minimum_that_a_general_optimiser_finds(penalties)
     M[~torch.eye(3, dtype=torch.bool)] = x[7:13] * free[1]
     W = x[0] * torch.eye(3) + (x[1:4] * free[0]).diag() + M
     expected = ((z / rms) @ W.T + x[4:7] * free[0]).softmax(-1)
-    torch.testing.assert_close(found.logits(f).softmax(-1), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(scaling.logits(f).softmax(-1), expected, rtol=0, atol=1e-5)
 
 
 def test_the_gradient_is_that_of_finite_differences():
@@ -76,11 +76,11 @@ def test_the_gradient_is_that_of_finite_differences():
 
 def test_without_penalties_it_is_multinomial_logistic_regression():
     f, y = drawn(3000, MIXED, [0.5, 0.0, -0.5])
-    found = fit_matrix(f, y, (1e-9, 1e-9)).logits(f).softmax(-1)
+    probabilities = fit_matrix(f, y, (1e-9, 1e-9)).logits(f).softmax(-1)
     centred = f - f.mean(1, keepdim=True)
     reference = LogisticRegression(C=1e9, tol=1e-10, max_iter=5000).fit(centred.numpy(), y.numpy())
     expected = torch.from_numpy(reference.predict_proba(centred.numpy()))
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    torch.testing.assert_close(probabilities, expected, rtol=0, atol=1e-4)
 
 
 def test_infinite_penalties_leave_temperature_scaling():

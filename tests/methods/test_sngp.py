@@ -93,9 +93,9 @@ def test_the_laplace_covariance_has_a_precision_for_each_class():
 def test_a_float32_model_has_nearly_the_same_posterior():
     model, data = built(), calibration()
     exact = SNGP.calibrate(model, data)["covariance"]
-    found = SNGP.calibrate(model.float(), calibration(dtype=torch.float32))["covariance"]
-    assert found.dtype == torch.float64
-    assert torch.allclose(found, exact, atol=1e-4)
+    covariance = SNGP.calibrate(model.float(), calibration(dtype=torch.float32))["covariance"]
+    assert covariance.dtype == torch.float64
+    assert torch.allclose(covariance, exact, atol=1e-4)
 
 
 @given(n=st.integers(1, 60), seed=st.integers(0, 99), log_scale=st.floats(-6, 6), log_ridge=st.floats(-4, 3))
@@ -113,8 +113,8 @@ def test_the_covariance_is_symmetric_and_positive(n, seed, log_scale, log_ridge)
         eigenvalues = torch.linalg.eigvalsh(covariance) * 10**log_ridge
         assert eigenvalues.min() > 0
         assert eigenvalues.max() < 1 + 1e-6  # data never make the posterior wider than the prior
-        found = method.predictor(model, {"covariance": covariance}).predict(x)
-        assert torch.allclose(found.probabilities.sum(-1), torch.ones(n), atol=1e-5)
+        prediction = method.predictor(model, {"covariance": covariance}).predict(x)
+        assert torch.allclose(prediction.probabilities.sum(-1), torch.ones(n), atol=1e-5)
 
 
 def test_monte_carlo_predictions_are_those_of_many_draws():
@@ -125,10 +125,10 @@ def test_monte_carlo_predictions_are_those_of_many_draws():
     epsilon = np.random.default_rng(0).normal(size=(100_000, 4, 3))
     f = np.exp(mean + np.sqrt(variance) * epsilon)
     p = f / f.sum(-1, keepdims=True)
-    found = method.predictor(model, calibrated).predict(test)
+    prediction = method.predictor(model, calibrated).predict(test)
     assert variance.min() > 0.1
-    assert np.allclose(found.probabilities.numpy(), p.mean(0), atol=0.006)
-    assert np.allclose(found.expected_entropy.numpy(), -(p * np.log(p)).sum(-1).mean(0), atol=0.01)
+    assert np.allclose(prediction.probabilities.numpy(), p.mean(0), atol=0.006)
+    assert np.allclose(prediction.expected_entropy.numpy(), -(p * np.log(p)).sum(-1).mean(0), atol=0.01)
     ten = SNGP.predictor(model, calibrated).predict(test)
     assert torch.equal(ten.probabilities, SNGP.predictor(model, calibrated).predict(test).probabilities)
     other = SNGP.predictor(model, calibrated).predict(test, seed=1)
@@ -150,16 +150,16 @@ def test_mean_field_predictions_are_close_to_those_of_many_draws():
     assert (mean_field(mean[:, :2], variance[:, :2], twice, 0).softmax(-1)[0] - two).abs().max() < 0.03
     model, data = built(), calibration()
     method = replace(SNGP, predictive="mean-field")
-    found = method.predictor(model, method.calibrate(model, data)).predict(data.train.inputs)
-    assert found.mutual_information.max() < 1e-6
+    prediction = method.predictor(model, method.calibrate(model, data)).predict(data.train.inputs)
+    assert prediction.mutual_information.max() < 1e-6
     point = method.predictor(model).predict(data.train.inputs)
-    assert (found.entropy > point.entropy).all()
+    assert (prediction.entropy > point.entropy).all()
 
 
 def test_without_calibration_it_predicts_with_its_mean():
     model, x = built(), blobs(5, 2, torch.float64).inputs
-    found = SNGP.predictor(model).predict(x)
-    assert torch.allclose(found.probabilities, model.eval()(x).f.softmax(-1))
+    prediction = SNGP.predictor(model).predict(x)
+    assert torch.allclose(prediction.probabilities, model.eval()(x).f.softmax(-1))
 
 
 def test_variance_grows_with_the_distance_from_data():
@@ -191,8 +191,8 @@ def test_training_learns_and_unfamiliar_images_have_a_larger_variance(attention,
     method = replace(SNGP, attention=attention, head=RandomFeatureConfig(features=200))
     model, test = fitted(method), blobs(60, 2)
     calibrated = method.calibrate(model, Calibration(blobs(30, 0), blobs(30, 1)))
-    found = method.predictor(model, calibrated).predict(test.inputs)
-    assert (found.label == test.targets).float().mean() > 0.85
+    prediction = method.predictor(model, calibrated).predict(test.inputs)
+    assert (prediction.label == test.targets).float().mean() > 0.85
     checkers = (torch.arange(4).view(4, 1) + torch.arange(4)) % 2 * 6.0 - 3
     strange = checkers.expand(60, 1, 4, 4) + 0.1 * torch.randn(60, 1, 4, 4)
     predictor = method.predictor(model, calibrated)
@@ -204,7 +204,7 @@ def test_training_learns_and_unfamiliar_images_have_a_larger_variance(attention,
     tensors, _ = read_tensors(tmp_path / "calibration.safetensors")
     assert again.config == model.config
     back = method.predictor(again, tensors).predict(test.inputs)
-    assert torch.equal(back.probabilities, found.probabilities)
+    assert torch.equal(back.probabilities, prediction.probabilities)
 
 
 def test_hidden_maps_keep_their_bound_through_training():
@@ -226,8 +226,8 @@ def test_power_iteration_finds_the_largest_singular_value():
     for _ in range(50):
         bounded(torch.randn(2, 7).double())
     assert torch.linalg.svdvals(bounded.bounded_weight)[0].item() == pytest.approx(0.3)
-    found = bounded.eval()(torch.eye(7).double()) - linear.bias
-    assert torch.allclose(found.mT, bounded.bounded_weight)
+    used_weight = bounded.eval()(torch.eye(7).double()) - linear.bias
+    assert torch.allclose(used_weight.mT, bounded.bounded_weight)
     u = bounded.u.clone()
     bounded(torch.randn(2, 7).double())
     assert torch.equal(u, bounded.u)  # evaluation changes nothing
@@ -256,8 +256,8 @@ def test_texts_are_calibrated_too_and_hidden_maps_may_be_free():
     ids = torch.randint(1, 9, (12, 6))
     ids[:5, 3:] = 0
     data = Dataset(ids, torch.arange(12) % 2)
-    found = method.predictor(model, method.calibrate(model, Calibration(data, data))).predict(ids)
-    assert found.probabilities.shape == (12, 2)
+    prediction = method.predictor(model, method.calibrate(model, Calibration(data, data))).predict(ids)
+    assert prediction.probabilities.shape == (12, 2)
 
 
 def test_bad_settings_and_models_are_refused():

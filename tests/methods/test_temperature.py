@@ -131,24 +131,24 @@ def test_predictions_have_the_nll_that_was_minimised(base):
     model, data = built(base), calibration()
     method = TemperatureScaling(base=base)
     calibrated = method.calibrate(model, data)
-    found = method.predictor(model, calibrated).predict(data.validation.inputs)
+    prediction = method.predictor(model, calibrated).predict(data.validation.inputs)
     y = data.validation.targets
     f = model.draw(data.validation.inputs)
-    nll = -found.probabilities.double().gather(-1, y.unsqueeze(-1)).log().mean()
+    nll = -prediction.probabilities.double().gather(-1, y.unsqueeze(-1)).log().mean()
     assert len(f) == (10 if base.id == "sgpa" else 1)
     assert float(nll) == pytest.approx(float(mixture_nll(f / calibrated["temperature"], y)), abs=1e-5)
     assert nll < model.likelihood.nll(model.predict(data.validation.inputs).probabilities.log(), y).mean()
-    assert (found.mutual_information > 1e-6).any() == (base.id == "sgpa")
+    assert (prediction.mutual_information > 1e-6).any() == (base.id == "sgpa")
 
 
 @pytest.mark.parametrize("name", ["kernel-mle", "sdp-mle"])
 def test_labels_of_a_deterministic_model_do_not_change(name):
     model, data = built(BASES[name]), calibration()
     method = TemperatureScaling(base=BASES[name])
-    found = method.predictor(model, method.calibrate(model, data)).predict(images(200, 5).inputs)
+    prediction = method.predictor(model, method.calibrate(model, data)).predict(images(200, 5).inputs)
     plain = model.predict(images(200, 5).inputs)
-    assert torch.equal(found.label, plain.label)
-    assert (found.entropy > plain.entropy).float().mean() > 0.95
+    assert torch.equal(prediction.label, plain.label)
+    assert (prediction.entropy > plain.entropy).float().mean() > 0.95
 
 
 @every_base

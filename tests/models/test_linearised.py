@@ -58,16 +58,16 @@ def scale_noise(model, factor):
 def test_every_model_predicts_without_drawing(attention, kind, pooling):
     embedding, make = INPUTS[kind]
     model, inputs = build(attention, embedding, pooling=pooling), make()
-    found = model.predict(inputs, samples=0)
-    assert torch.allclose(found.probabilities.sum(-1), torch.ones(len(inputs)))
-    assert (found.mutual_information > 0).all()
-    assert (found.expected_entropy <= found.entropy + 1e-6).all()
+    prediction = model.predict(inputs, samples=0)
+    assert torch.allclose(prediction.probabilities.sum(-1), torch.ones(len(inputs)))
+    assert (prediction.mutual_information > 0).all()
+    assert (prediction.expected_entropy <= prediction.entropy + 1e-6).all()
     mean, covariance = model.moments(inputs)
     assert not mean.requires_grad
     assert not covariance.requires_grad
     assert torch.allclose(covariance, covariance.mT)
     assert torch.linalg.eigvalsh(covariance.double()).min() > -1e-5 * covariance.abs().max()
-    assert torch.equal(model.predict(inputs, samples=0, seed=5).probabilities, found.probabilities)
+    assert torch.equal(model.predict(inputs, samples=0, seed=5).probabilities, prediction.probabilities)
 
 
 @pytest.mark.parametrize("attention", SAMPLED)
@@ -82,9 +82,9 @@ def test_one_layer_with_a_linear_tail_has_exactly_the_moments_of_its_samples(att
     deviation = covariance.diagonal(dim1=-2, dim2=-1).sqrt().double()
     assert ((f.mean(0) - mean).abs() < 5 * deviation / S**0.5).all()
     centred = f - mean
-    found = torch.einsum("sbc,sbd->bcd", centred, centred) / S
+    empirical = torch.einsum("sbc,sbd->bcd", centred, centred) / S
     error = (covariance.square() + (deviation.square()[..., None] * deviation.square()[:, None])).sqrt()
-    assert ((found - covariance).abs() < 5 * error / S**0.5).all()
+    assert ((empirical - covariance).abs() < 5 * error / S**0.5).all()
 
 
 @pytest.mark.parametrize("depth", [1, 3])
@@ -116,9 +116,9 @@ def test_without_variance_the_prediction_is_that_of_the_means(attention, monkeyp
         monkeypatch.setattr(kind, "draw", lambda moments, _: moments.mean)
     with torch.no_grad():
         assert torch.equal(model(x).f, mean)
-    found = model.likelihood.predict_normal(mean, torch.zeros(len(x), 4, 4))
-    assert torch.allclose(found.probabilities, mean.softmax(-1), atol=1e-7)
-    assert torch.allclose(found.mutual_information, torch.zeros(len(x)), atol=1e-6)
+    prediction = model.likelihood.predict_normal(mean, torch.zeros(len(x), 4, 4))
+    assert torch.allclose(prediction.probabilities, mean.softmax(-1), atol=1e-7)
+    assert torch.allclose(prediction.mutual_information, torch.zeros(len(x)), atol=1e-6)
 
 
 @pytest.mark.parametrize("attention", SAMPLED)
@@ -139,11 +139,11 @@ def test_regression_has_the_mean_and_the_variance_of_the_outputs():
     model, g = build("orthogonal", GRAPHS, outputs=1, likelihood="laplace"), graphs()
     model.likelihood.initialise(torch.tensor([3.0, 5.0, 10.0]))
     mean, covariance = model.moments(g)
-    found, b = model.predict(g, samples=0), model.likelihood.spread
-    assert found.samples.shape == (POINTS, 2)
-    assert torch.allclose(found.mean, model.likelihood.mean(mean), atol=1e-5)
-    assert torch.allclose(found.model_variance, b**2 * covariance[:, 0, 0], rtol=1e-3)
-    assert torch.allclose(found.data_variance, 2 * model.likelihood.scale.square())
+    prediction, b = model.predict(g, samples=0), model.likelihood.spread
+    assert prediction.samples.shape == (POINTS, 2)
+    assert torch.allclose(prediction.mean, model.likelihood.mean(mean), atol=1e-5)
+    assert torch.allclose(prediction.model_variance, b**2 * covariance[:, 0, 0], rtol=1e-3)
+    assert torch.allclose(prediction.data_variance, 2 * model.likelihood.scale.square())
 
 
 def test_predicting_leaves_modes_gradients_and_random_state_alone():
@@ -167,17 +167,17 @@ def test_predictions_are_equal_in_every_gradient_mode(block):
     model = build()
     expected = model.predict(torch.ones(2, 1, 8, 8), samples=0).probabilities
     with block():
-        found = model.predict(torch.ones(2, 1, 8, 8), samples=0).probabilities
-    assert torch.equal(found, expected)
-    assert not found.requires_grad
+        probabilities = model.predict(torch.ones(2, 1, 8, 8), samples=0).probabilities
+    assert torch.equal(probabilities, expected)
+    assert not probabilities.requires_grad
 
 
 def test_autocast_changes_predictions_little():
     model, x = build(), images()
     expected = model.predict(x, samples=0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = model.predict(x, samples=0)
-    assert torch.allclose(found.probabilities.float(), expected.probabilities, atol=0.03)
+        prediction = model.predict(x, samples=0)
+    assert torch.allclose(prediction.probabilities.float(), expected.probabilities, atol=0.03)
 
 
 def test_quadrature_points_have_the_moments_of_a_normal_distribution():
@@ -198,11 +198,11 @@ def test_quadrature_points_have_the_moments_of_a_normal_distribution():
 def test_quadrature_is_near_the_average_over_many_draws():
     torch.manual_seed(0)
     mean, B = 2 * torch.randn(6, 4), torch.randn(6, 4, 4)
-    found = CategoricalLikelihood().predict_normal(mean, B @ B.mT)
+    prediction = CategoricalLikelihood().predict_normal(mean, B @ B.mT)
     draws = mean + torch.einsum("bcd,sbd->sbc", B, torch.randn(40_000, 6, 4))
     expected = CategoricalLikelihood().predict(draws)
-    assert torch.allclose(found.probabilities, expected.probabilities, atol=0.02)
-    assert torch.allclose(found.expected_entropy, expected.expected_entropy, atol=0.03)
+    assert torch.allclose(prediction.probabilities, expected.probabilities, atol=0.02)
+    assert torch.allclose(prediction.expected_entropy, expected.expected_entropy, atol=0.03)
     value = LaplaceLikelihood().predict_normal(mean[:, :1], (B @ B.mT)[:, :1, :1])
     assert torch.allclose(value.model_variance, (B @ B.mT)[:, 0, 0], rtol=1e-4)
 
@@ -247,9 +247,9 @@ def test_models_without_a_closed_form_are_refused():
 def test_bad_images_are_refused_as_with_samples(inputs, complaint):
     with pytest.raises((InputError, NumericalError), match=complaint) as drawn:
         build().predict(inputs)
-    with pytest.raises(type(drawn.value), match=complaint) as found:
+    with pytest.raises(type(drawn.value), match=complaint) as linearised:
         build().predict(inputs, samples=0)
-    assert str(found.value) == str(drawn.value)
+    assert str(linearised.value) == str(drawn.value)
 
 
 @pytest.mark.parametrize(
@@ -258,9 +258,9 @@ def test_bad_images_are_refused_as_with_samples(inputs, complaint):
 def test_bad_texts_are_refused_as_with_samples(inputs):
     with pytest.raises(InputError) as drawn:
         build("orthogonal", TOKENS).predict(inputs)
-    with pytest.raises(InputError) as found:
+    with pytest.raises(InputError) as linearised:
         build("orthogonal", TOKENS).predict(inputs, samples=0)
-    assert str(found.value) == str(drawn.value)
+    assert str(linearised.value) == str(drawn.value)
 
 
 def test_predictors_accept_another_number_of_samples():
@@ -268,10 +268,10 @@ def test_predictors_accept_another_number_of_samples():
     models = [method.build(small()) for _ in range(2)]
     ensemble = sgpa_ensemble(method, size=2)
     predictor = ensemble.combine([ensemble.predictor(model) for model in models])
-    found = predictor.with_samples(0)
-    assert isinstance(found, EnsemblePredictor)
+    linearised = predictor.with_samples(0)
+    assert isinstance(linearised, EnsemblePredictor)
     alone = torch.stack([model.predict(x, samples=0).probabilities for model in models])
-    assert torch.allclose(found.predict(x).probabilities, alone.mean(0))
+    assert torch.allclose(linearised.predict(x).probabilities, alone.mean(0))
     again = models[0].with_samples(0).with_samples(4)
     assert torch.equal(again.predict(x).probabilities, models[0].predict(x, samples=4).probabilities)
     values = replace(small(), outputs=1, likelihood="laplace")
@@ -346,8 +346,8 @@ def test_one_derivative_has_the_variance_of_the_label_against_the_others(attenti
     others = p * (1 - top)
     d = top - others / others.sum(-1, keepdim=True)
     expected = torch.einsum("bc,bcd,bd->b", d, exact, d)
-    found = torch.einsum("bc,bcd,bd->b", d, covariance, d)
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-7)
+    empirical = torch.einsum("bc,bcd,bd->b", d, covariance, d)
+    torch.testing.assert_close(empirical, expected, rtol=1e-3, atol=1e-7)
 
 
 def test_one_output_needs_no_choice_of_a_direction():

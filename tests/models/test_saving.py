@@ -90,6 +90,21 @@ def test_a_config_that_does_not_fit_the_weights_is_refused_before_a_model_is_bui
         Transformer.from_pretrained(saved)
 
 
+def test_widths_are_compared_before_anything_is_allocated(saved, monkeypatch):
+    file = saved / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"width": 16}))
+    build, devices = Transformer.__init__, []
+
+    def spy(model, config):
+        build(model, config)
+        devices.append(model.device.type)
+
+    monkeypatch.setattr(Transformer, "__init__", spy)
+    with pytest.raises(CheckpointError, match="weights do not fit the config"):
+        Transformer.from_pretrained(saved)
+    assert devices == ["meta"]
+
+
 def test_a_warm_start_refuses_weights_that_are_not_finite():
     point = Transformer(replace(CONFIG, attention=KernelAttentionConfig()))
     weights = point.state_dict() | {"head.bias": torch.full((3,), float("inf"))}

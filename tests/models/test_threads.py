@@ -2,14 +2,17 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
+import sgpa
 from sgpa.core import noise
 from sgpa.inference.serve import serve
 from sgpa.methods import McDropout, Mfvi
 from sgpa.models import Transformer
+from support.tiny_transformers import TorchEncoder, attached, make
 from support.training_runs import CONFIG, METHODS, SGPA, blobs, trainer
 
 X = blobs(12, 0).inputs
@@ -71,6 +74,16 @@ def test_a_source_of_noise_belongs_to_its_thread():
     assert torch.equal(inside, torch.randn(3))
 
 
+FITTED = ("auto", "sgpa", "sngp", "ensemble")
+ENCODER = make(TorchEncoder)
+
+
+def fit_blobs(method, *_):
+    rows = blobs(30, 0)
+    options = {"method": method, "epochs": 2, "batch_size": 30, "on_progress": lambda _: None}
+    sgpa.fit(rows.inputs, rows.targets, CONFIG, **options)
+
+
 def flags():
     return {
         "random": torch.get_rng_state().tolist(),
@@ -93,10 +106,13 @@ def flags():
         lambda model, _: serve(model, rows=4).predict(X),
         lambda _, folder: trainer(folder).fit(),
         lambda _, folder: Transformer.from_pretrained(trainer(folder).fit().save_pretrained(folder / "copy")),
+        *(partial(fit_blobs, method) for method in FITTED),
+        lambda *_: attached(ENCODER),
     ],
-    ids=["predict", "closed form", "serve", "train", "load"],
+    ids=["predict", "closed form", "serve", "train", "load", *FITTED, "attach"],
 )
-def test_flags_and_random_states_are_left_as_they_were(work, tmp_path):
+def test_flags_and_random_states_are_left_as_they_were(work, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
     model = SGPA.build(CONFIG)
     torch.manual_seed(11)
     before = flags()

@@ -160,20 +160,22 @@ def test_predict_is_repeatable_and_leaves_the_random_state_and_mode_alone():
 
 
 def test_entropy_is_expected_entropy_plus_mutual_information():
-    found = Transformer(small()).predict(images(6), samples=20)
-    assert torch.allclose(found.probabilities.sum(-1), torch.ones(6))
-    assert torch.allclose(found.entropy, found.expected_entropy + found.mutual_information, atol=1e-6)
-    assert (found.mutual_information > 0).all()
+    prediction = Transformer(small()).predict(images(6), samples=20)
+    assert torch.allclose(prediction.probabilities.sum(-1), torch.ones(6))
+    assert torch.allclose(
+        prediction.entropy, prediction.expected_entropy + prediction.mutual_information, atol=1e-6
+    )
+    assert (prediction.mutual_information > 0).all()
     point = Transformer(small(attention=KernelAttentionConfig())).predict(images(6))
     assert point.mutual_information.max() < 1e-6
 
 
 def test_regression_variance_is_that_of_model_plus_data():
     model = Transformer(small(GRAPHS, outputs=1, likelihood="laplace"))
-    found = model.predict(graphs(), samples=50)
-    assert torch.allclose(found.variance, found.model_variance + found.data_variance)
-    assert torch.allclose(found.data_variance, torch.full((2,), 2.0))
-    assert (found.model_variance > 0).all()
+    prediction = model.predict(graphs(), samples=50)
+    assert torch.allclose(prediction.variance, prediction.model_variance + prediction.data_variance)
+    assert torch.allclose(prediction.data_variance, torch.full((2,), 2.0))
+    assert (prediction.model_variance > 0).all()
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
@@ -346,7 +348,7 @@ def test_sum_pooling_adds_tokens_that_are_not_padding():
     torch.manual_seed(0)
     model = Transformer(small(TOKENS, ATTENTIONS["kernel"], pooling="sum"))
     x, padding = torch.randn(2, 5, 8), torch.tensor([[False] * 5, [False, False, True, True, True]])
-    found = model.pooled(x, padding)
-    assert torch.allclose(found[0], x[0].sum(0) / 64)
-    assert torch.allclose(found[1], x[1, :2].sum(0) / 64)
+    pooled = model.pooled(x, padding)
+    assert torch.allclose(pooled[0], x[0].sum(0) / 64)
+    assert torch.allclose(pooled[1], x[1, :2].sum(0) / 64)
     assert torch.allclose(model.pooled(x.repeat(1, 3, 1), None), 3 * model.pooled(x, None), atol=1e-6)

@@ -11,6 +11,7 @@ import sgpa
 from sgpa.core.errors import CheckpointError, InputError, SgpaError
 from sgpa.core.files import read_json, read_tensors, write_json, write_tensors
 from sgpa.posthoc.audit.model import open_classifier
+from sgpa.posthoc.feature_gp import FeatureGp
 from support.tiny_classifiers import image_classifier, text_classifier
 from support.tiny_transformers import TorchEncoder, attached, batch, make
 
@@ -60,11 +61,31 @@ def test_an_adapter_in_double_precision_predicts_the_same(saved, adapter, name):
     assert torch.equal(one, other)
 
 
-def test_an_adapter_that_names_another_head_is_one_line(adapter):
+@pytest.mark.parametrize(
+    ("head", "complaint"),
+    [("encoder.layers.0.linear2", "head: its input"), ("", "head='' is not in the model")],
+)
+def test_an_adapter_that_names_another_head_is_one_line(adapter, head, complaint):
+    file = adapter / "adapter.safetensors"
+    write_tensors(file, read_tensors(file)[0])  # as in adapters that do not repeat their config
     config = read_json(adapter / "adapter.json", dict)
-    write_json(adapter / "adapter.json", config | {"head": "encoder.layers.0.linear2"})
-    with pytest.raises(SgpaError, match="head: its input"):
+    write_json(adapter / "adapter.json", config | {"head": head})
+    with pytest.raises(SgpaError, match=complaint):
         sgpa.attach(MODEL, adapter).predict(batch(MODEL, 5))
+
+
+@pytest.mark.parametrize("changed", [{"classes": False}, {"shift": True}, {"head": ""}, {"share": 2.0}])
+def test_a_config_that_the_tensors_were_not_written_with_is_one_line(adapter, changed):
+    config = read_json(adapter / "adapter.json", dict)
+    write_json(adapter / "adapter.json", config | changed)
+    with pytest.raises(CheckpointError, match=r"adapter.json is not the one that adapter.safetensors was"):
+        sgpa.attach(MODEL, adapter)
+
+
+def test_a_head_of_another_width_is_one_line():
+    gp = FeatureGp.fit(torch.randn(20, 4))
+    with pytest.raises(InputError, match="head: its input has width 7, in training 4"):
+        gp.variance(torch.randn(3, 7))
 
 
 def test_an_attached_model_in_several_threads(saved):

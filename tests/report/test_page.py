@@ -138,18 +138,18 @@ def test_looks_differ_without_colour() -> None:
 
 def test_unknown_methods_have_looks_of_their_own() -> None:
     rows = [("kernel", name) for name in ("mle", "mine", "yours")]
-    found = looks(rows)
-    assert found["kernel", "mine"] == OTHERS[0]
-    assert found["kernel", "yours"] == OTHERS[1]
+    style = looks(rows)
+    assert style["kernel", "mine"] == OTHERS[0]
+    assert style["kernel", "yours"] == OTHERS[1]
 
 
 def test_variants_have_their_own_names_and_looks() -> None:
     rows = [("kernel", f"sgpa:{name}") for name in "abc"] + [("kernel", "mle"), ("kernel", "de:small")]
     assert [labels(rows)[row] for row in rows[:2]] == ["SGPA (a)", "SGPA (b)"]
     assert key_order(rows) == [rows[3], *rows[:3], rows[4]]
-    found = looks(rows)
-    assert found[rows[0]] == LOOKS["sgpa"]
-    assert len({look.colour for look in found.values()}) == len(rows)
+    style = looks(rows)
+    assert style[rows[0]] == LOOKS["sgpa"]
+    assert len({look.colour for look in style.values()}) == len(rows)
     assert is_ensemble("de:small")
     many = [("kernel", f"sgpa:{i}") for i in range(20)]
     assert set(looks(many)) == set(many)
@@ -177,17 +177,17 @@ def test_pooled_reliability_equals_that_of_all_answers() -> None:
 
 def test_history_skips_nulls_and_uneven_lengths() -> None:
     seeds = [{"data": {"nll": [1.0, None, 3.0]}}, {"data": {"nll": [3.0, 2.0]}}, {"data": {}}]
-    found = history(seeds, "nll")
-    assert found is not None
-    assert found.mean.tolist() == [2.0, 2.0]
-    assert found.error.tolist() == [1.0, 0.0]
+    line = history(seeds, "nll")
+    assert line is not None
+    assert line.mean.tolist() == [2.0, 2.0]
+    assert line.error.tolist() == [1.0, 0.0]
     assert history([{"data": {"nll": [None, None]}}], "nll") is None
 
 
 def sentences(*values: tuple[str, list[float]], metric: str = "nll", **where: str) -> str:
     cells = aggregate([record(m, metric, v, s, **where) for m, vs in values for s, v in enumerate(vs)])
-    found = findings(cells)
-    text = " ".join(line for f in found for line in f.lines) + " " + verdict(found, cells)
+    all_findings = findings(cells)
+    text = " ".join(line for f in all_findings for line in f.lines) + " " + verdict(all_findings, cells)
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
@@ -218,9 +218,9 @@ def test_findings_follow_the_numbers() -> None:
     ood = sentences(("mle", [0.9]), ("sgpa", [0.8]), metric="auroc", **where)
     assert "Worse than MLE: AUROC in detecting photo patches." in ood
     where = {"evaluation": "trust", "shift": "photo-patches"}
-    found = [record("mle", "auroc", 0.9, 0, evaluation="ood-detection", shift="photo-patches")]
-    found += [record(m, "novelty_auroc", v, 0, **where) for m, v in (("mle", 0.9), ("sgpa", 0.8))]
-    assert "Worse than MLE: AUROC of novelty in detecting photo patches." in verdict([], aggregate(found))
+    detection = [record("mle", "auroc", 0.9, 0, evaluation="ood-detection", shift="photo-patches")]
+    detection += [record(m, "novelty_auroc", v, 0, **where) for m, v in (("mle", 0.9), ("sgpa", 0.8))]
+    assert "Worse than MLE: AUROC of novelty in detecting photo patches." in verdict([], aggregate(detection))
 
 
 def test_sgpa_is_compared_with_the_methods_and_with_each_baseline() -> None:
@@ -406,14 +406,14 @@ def test_browser_opens_the_page(report: Path, tmp_path: Path, width: int) -> Non
 
 def test_values_logged_every_few_epochs_make_a_line():
     curve = {"data": {"epoch": [1, 2, 3, 4], "validation": [None, 0.5, None, 0.3]}}
-    found = history([curve, curve], "validation")
-    assert found is not None
-    assert found.x.tolist() == [2, 4]
-    assert found.mean.tolist() == [0.5, 0.3]
+    line = history([curve, curve], "validation")
+    assert line is not None
+    assert line.x.tolist() == [2, 4]
+    assert line.mean.tolist() == [0.5, 0.3]
 
 
 def test_a_section_says_how_much_of_what_is_wrong_or_unfamiliar_is_refused(tmp_path):
-    results = synthetic()
+    results = synthetic() | {"curves": []}
     first = results["records"][0]
     shares = [("", "trusted_right", 0.82), ("", "trusted_wrong", 0.3), ("svhn", "trusted_ood", 0.1)]
     results["records"] += [

@@ -24,15 +24,15 @@ def test_every_published_value_is_matched() -> None:
             record(row["method"], row["metric"], 1.0, **{k: row[k] for k in (*CIFAR, "evaluation", "shift")})
         ]
         task = (row["dataset"], "" if row["augmentation"] == "none" else row["augmentation"])
-        (found,) = beside(aggregate(ours), task).values()
-        assert found.mean == float(row["mean"])
+        (published,) = beside(aggregate(ours), task).values()
+        assert published.mean == float(row["mean"])
 
 
 def test_forms_of_sgpa_are_variants() -> None:
     for name, accuracy in (("standard", 0.6435), ("Cheng-Boots", 0.7513), ("orthogonal", 0.7787)):
         cells = aggregate([record(f"sgpa:{name}", "accuracy", 0.8, **CIFAR)])
-        (found,) = beside(cells, ("cifar10", "")).values()
-        assert found.mean == accuracy
+        (published,) = beside(cells, ("cifar10", "")).values()
+        assert published.mean == accuracy
 
 
 def test_shifts_are_matched_with_published_ones() -> None:
@@ -68,15 +68,17 @@ def test_aupr_is_compared_at_the_papers_share() -> None:
     alone = beside(aggregate([record("sgpa", "aupr", 0.9, **where)]), ("cifar10", ""))
     assert [column for _, column in alone] == [plain]
     both = [record("sgpa", name, 0.9, **where) for name in ("aupr", "aupr_paper_share")]
-    found = beside(aggregate(both), ("cifar10", ""))
-    assert [column for _, column in found] == [shared]
-    assert found[("kernel", "sgpa"), shared].mean == 0.9382
+    published = beside(aggregate(both), ("cifar10", ""))
+    assert [column for _, column in published] == [shared]
+    assert published[("kernel", "sgpa"), shared].mean == 0.9382
 
 
 def test_mce_is_compared_with_that_of_all_classes() -> None:
     both = aggregate([record("sgpa", name, 0.05, **CIFAR) for name in ("mce", "mce_all_classes")])
-    found = beside(both, ("cifar10", ""))
-    assert {column.metric: value.mean for (_, column), value in found.items()} == {"mce_all_classes": 0.0825}
+    published = beside(both, ("cifar10", ""))
+    assert {column.metric: value.mean for (_, column), value in published.items()} == {
+        "mce_all_classes": 0.0825
+    }
 
 
 def test_misprints_are_doubtful_and_ensembles_have_no_error() -> None:

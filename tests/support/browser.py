@@ -104,8 +104,8 @@ class Browser:
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         whole = {"x": 0, "y": 0, "width": size["width"], "height": size["height"]}
         shown = {**whole, **clip, "scale": 1}
-        found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=shown)
-        path.write_bytes(base64.b64decode(found["data"]))
+        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=shown)
+        path.write_bytes(base64.b64decode(answer["data"]))
         return path
 
     def _next(self) -> dict[str, Any]:

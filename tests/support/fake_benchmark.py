@@ -97,12 +97,12 @@ class Made:
             hit = self.own.random(n) < np.clip(confidence - wrong * self.sharp, 0, 1)
             y = np.where(hit, 0, self.own.integers(1, classes, n))
             self.add_curve("reliability", shift, metrics.reliability(p, y).as_dict())
-            found = metrics.risk_coverage(1 - confidence, y != 0)
+            curve = metrics.risk_coverage(1 - confidence, y != 0)
             kept = slice(0, None, 5)
             self.add_curve(
                 "risk-coverage",
                 shift,
-                {"coverage": found.coverage[kept].tolist(), "risk": found.risk[kept].tolist()},
+                {"coverage": curve.coverage[kept].tolist(), "risk": curve.risk[kept].tolist()},
             )
 
     def detected(self, shift: str, level: float) -> None:

@@ -67,8 +67,8 @@ def synthetic(methods: tuple[str, ...] = METHODS, seeds: tuple[int, ...] = SEEDS
                 y = np.where(rng.random(400) < 0.2 + 0.7 * p.max(1), p.argmax(1), rng.integers(10, size=400))
                 data = metrics.reliability(p, y).as_dict()
                 curves.append({"kind": "reliability", "shift": shift, **who, "data": data})
-                found = metrics.risk_coverage(1 - p.max(1), p.argmax(1) != y)
-                data = {"coverage": found.coverage[::4].tolist(), "risk": found.risk[::4].tolist()}
+                curve = metrics.risk_coverage(1 - p.max(1), p.argmax(1) != y)
+                data = {"coverage": curve.coverage[::4].tolist(), "risk": curve.risk[::4].tolist()}
                 curves.append({"kind": "risk-coverage", "shift": shift, **who, "data": data})
             edges = np.linspace(0, np.log(10), 24)
             for shift, centre in (("", 0.3), ("photo-patches", 1.9 - 0.8 * better)):

@@ -18,7 +18,7 @@ GROUPED = {"num_key_value_heads": 2, "vocab_size": WORDS, "pad_token_id": 0, "nu
 
 
 def bert(**options):
-    return transformers.BertForSequenceClassification(transformers.BertConfig(**HIDDEN, **(TEXT | options)))
+    return transformers.BertForSequenceClassification(transformers.BertConfig(**(HIDDEN | TEXT | options)))
 
 
 def roberta():

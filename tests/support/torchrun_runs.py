@@ -117,7 +117,7 @@ CASES = {
     "sngp on images": lambda: trainer(Sngp(), images()),
     "a parameter that is not used": lambda: trainer(Idle(), images()),
 }
-STOPPED = "sgpa on images"
+STOPPED, BROKEN = "sgpa on images", "cut short"  # the same training, in one go and with a break
 FIRST_STEP = (7, 1)  # rows of a batch: an uneven split, and nothing left for the second process
 
 
@@ -190,6 +190,7 @@ def run(what: str, folder: Path) -> None:
             if os.environ["RANK"] == "1":
                 model(make().train.inputs[:2]).f.sum().backward()  # no other process has to take part
                 torch.save(model.state_dict(), folder / name / "other.pt")
+        replace(CASES[STOPPED](), directory=folder / BROKEN).fit()  # resumes what "break down" began
     elif what == "break down":
         original, seen = distributed.cut, []
 
@@ -198,8 +199,6 @@ def run(what: str, folder: Path) -> None:
             return break_down() if os.environ["RANK"] == "1" and len(seen) > 13 else original(*arguments)
 
         distributed.cut = cut  # the third epoch of five steps
-        replace(CASES[STOPPED](), directory=folder).fit()
-    elif what == "resume":
         replace(CASES[STOPPED](), directory=folder).fit()
 
 

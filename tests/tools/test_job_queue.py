@@ -80,6 +80,14 @@ def test_job_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     assert stopper.wait() == 0
 
 
+def test_job_that_ignores_sigint_gets_sigterm(tmp_path: Path) -> None:
+    file = waiting_job(tmp_path, "trap '' INT; trap 'echo TERM > received; exit' TERM;")
+    stopper = stop_when_started(tmp_path)
+    assert job_queue.run(file, tmp_path, 2) == {}
+    assert stopper.wait() == 0
+    assert (tmp_path / "received").read_text() == "TERM\n"
+
+
 def test_sigterm_to_the_queue_ends_its_jobs(tmp_path: Path) -> None:
     file = waiting_job(tmp_path, "echo $$ > pid;")
     queue = subprocess.Popen(

@@ -168,6 +168,9 @@ def test_bad_arguments_are_refused():
         sgpa.fit(x, y, CONFIG, epochs=1)
     with pytest.raises(ConfigError, match=r"validation=1.5 \(allowed: between 0 and 1"):
         sgpa.fit(x, y, CONFIG, validation=1.5)
+    for wrong in ((), (x,), (x, y, y)):
+        with pytest.raises(ConfigError, match=r"validation=.* \(allowed: a pair \(inputs, targets\)\)"):
+            sgpa.fit(x, y, CONFIG, validation=wrong)
     with pytest.raises(ConfigError, match=r"steps=10 \(allowed: none, where epochs is given\)"):
         sgpa.fit(x, y, CONFIG, steps=10, epochs=2)
     with pytest.raises(ConfigError, match="unknown method 'spga'; did you mean sgpa"):

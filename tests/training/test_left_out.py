@@ -20,9 +20,9 @@ def epochs_of(rows, epochs, seed=0, samples=3):
 @pytest.mark.parametrize("select", ["nll", "mae", "last"])
 def test_every_row_has_the_epoch_that_the_other_half_chooses(select):
     predictions, y = epochs_of(rows=9, epochs=6)
-    found = None
+    left_out = None
     for prediction in predictions:
-        found = update(found, prediction, y, select)
+        left_out = update(left_out, prediction, y, select)
     for i in range(9):
         others = torch.arange(9) % 2 != i % 2
         scores = []
@@ -31,8 +31,8 @@ def test_every_row_has_the_epoch_that_the_other_half_chooses(select):
             mae = float((p.mean - y)[others].abs().mean())
             scores.append({"nll": float(nll), "mae": mae, "last": -epoch}[select])
         chosen = predictions[scores.index(min(scores))]
-        assert float(found.error[i]) == pytest.approx(float((chosen.mean - y)[i].abs()))
-        assert float(found.variance[i]) == pytest.approx(float(chosen.model_variance[i]))
+        assert float(left_out.error[i]) == pytest.approx(float((chosen.mean - y)[i].abs()))
+        assert float(left_out.variance[i]) == pytest.approx(float(chosen.model_variance[i]))
 
 
 def test_intervals_cover_new_rows_although_held_out_rows_chose_the_epoch():

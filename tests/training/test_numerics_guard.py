@@ -3,8 +3,10 @@
 import pytest
 
 from sgpa.attention import OrthogonalSgpa
+from sgpa.core.counters import FLOAT64_PASSES
 from sgpa.core.errors import NumericalError
 from sgpa.core.files import read_tensors
+from sgpa.training.logs import read_log
 from sgpa.training.optim import OptimConfig
 from support.compiled_runs import captured
 from support.training_runs import SGPA, plain_step, trainer
@@ -36,8 +38,16 @@ def test_a_run_that_needs_float64_takes_plain_steps_from_then_on(tmp_path, monke
 
     monkeypatch.setattr("sgpa.training.trainer.choose_step", choose)
     monkeypatch.setattr("sgpa.attention.precise.LARGEST_ERROR", 0.0)
+    monkeypatch.setattr("sgpa.attention.precise.LARGEST_STEP_ERROR", 0.0)
     optim = OptimConfig(epochs=3, batch_size=100, select_every=1)
     run = trainer(tmp_path, method=SGPA, optim=optim)
     run.fit()
     assert chosen == [True, False]
+    assert [
+        bool(line.get("numerics", {}).get(FLOAT64_PASSES)) for line in read_log(tmp_path / "log.jsonl")
+    ] == [
+        False,  # recorded steps count nothing
+        True,
+        True,
+    ]
     assert read_tensors(tmp_path / "checkpoint.safetensors")[1]["float32_too_coarse"]

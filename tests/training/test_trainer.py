@@ -197,7 +197,7 @@ def test_a_loss_that_is_not_finite_is_named_and_changes_nothing(tmp_path):
 
 
 def test_a_gradient_that_is_not_finite_is_named():
-    with pytest.raises(NumericalError, match=r"step 1: head.bias is not finite; lower the learning rate"):
+    with pytest.raises(NumericalError, match=r"step 1: the gradient of head.bias is not finite; lower the"):
         trainer(method=Exploding()).fit()
 
 

@@ -97,11 +97,11 @@ def trained(
         _, seconds = timed(lambda: run_cells(run, plans(recipe), seed, evaluate=False))
         cells = {plan.method.id: calibrate(run, plan, seed) for plan in plans(recipe)}
         chosen = compare({name: cell.predictor for name, cell in cells.items()}, splits.validation).chosen
-        found = {}
+        results = {}
         for name, cell in cells.items():
             prediction = cell.rule.calibrated(cell.predictor.predict(splits.test.inputs))
-            found[name] = [*scored(prediction, splits.test), seconds]
-    return {"sgpa train": found[chosen], "SGPA": found["sgpa"], "point model": found["mle"]}
+            results[name] = [*scored(prediction, splits.test), seconds]
+    return {"sgpa train": results[chosen], "SGPA": results["sgpa"], "point model": results["mle"]}
 
 
 def gradient_boosting(splits: Splits) -> Regression:

@@ -144,11 +144,19 @@ class KernelProjections(Attention):
             raise NumericalError(self.overflow_message())
 
     def overflow_message(self) -> str:
-        """The error message for a Gram matrix that overflowed, the only matrix that can."""
+        """The error message for a Gram matrix that overflowed, or for a learned covariance that did."""
+        variance = self.kernel.log_variance.exp().max().item()
+        sizes = (
+            f"largest kernel variance {variance:.3g}, smallest length-scale "
+            f"{self.kernel.log_lengthscale.exp().min().item():.3g}, no jitter involved"
+        )
+        if self.kernel.bounded and math.isfinite(variance):
+            return (
+                f"{self.name}: the attention output, its variance or its KL is not finite although K_qk is "
+                f"({sizes}); lower the learning rate"
+            )
         return (
-            f"{self.name}: the attention output or its KL is not finite because K_qk overflowed "
-            f"(largest kernel variance {self.kernel.log_variance.exp().max().item():.3g}, smallest "
-            f"length-scale {self.kernel.log_lengthscale.exp().min().item():.3g}, no jitter involved); "
+            f"{self.name}: the attention output or its KL is not finite because K_qk overflowed ({sizes}); "
             "lower the learning rate, raise the length-scales or use ArdRbfKernel, which is bounded"
         )
 

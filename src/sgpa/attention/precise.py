@@ -17,7 +17,7 @@ from torch.func import functional_call
 from sgpa.attention.global_state import GlobalState
 from sgpa.attention.masks import Mask
 from sgpa.attention.moments import MarginalMoments, Moments
-from sgpa.core.counters import FLOAT64_PASSES, VARIANCE_CLAMPED, count
+from sgpa.core.counters import FLOAT64_PASSES, STEPS_NEED_FLOAT64, VARIANCE_CLAMPED, count
 from sgpa.core.precision import full_precision, matrix_units, recording
 from sgpa.core.types import Kl
 from sgpa.gp.kernels import Kernel
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 EPS = torch.finfo(torch.float32).eps
 LARGEST_ERROR = 2e-3  # of float32, relative to the prior variance
+LARGEST_STEP_ERROR = 0.05  # the same for a training step, whose gradient is noisy anyway
 SAFETY = 4.0  # the error of all points over that of the measured ones
 MEASURED = 64  # points of a head, twice: the farthest ones and others
 CLAMPED = 1e-4  # of the prior variance: less is rounding
@@ -49,10 +50,8 @@ def loses_precision(kernel: Kernel, state: GlobalState, *points: Tensor) -> bool
         distances = _distance_error(state.k_g, *points)  # also of tokens among each other
         if not distances * float(state.L_inv.abs().amax()) > LARGEST_ERROR:
             return False
-        if not distances <= LARGEST_ERROR:
-            return True
         measured = max(_measured_error(kernel, state, x) for x in points)
-        return not SAFETY * measured <= LARGEST_ERROR
+        return _too_large(max(distances, SAFETY * measured))
 
 
 def loses_points(*points: Tensor) -> bool:
@@ -61,7 +60,7 @@ def loses_points(*points: Tensor) -> bool:
         return False
     with torch.no_grad():
         largest = torch.stack([_norms(x).amax() for x in points]).amax()
-        return float(largest) * AMPLIFIED * EPS > LARGEST_ERROR
+        return _too_large(float(largest) * AMPLIFIED * EPS)
 
 
 def _measured_error(kernel: Kernel, state: GlobalState, x: Tensor) -> float:
@@ -91,6 +90,13 @@ def _distance_error(*points: Tensor) -> float:
     return float(torch.stack([x.square().sum(-1).amax() for x in points]).amax()) * EPS
 
 
+def _too_large(error: float) -> bool:
+    """Whether an error of float32 calls for float64; counted where it would spoil a training step too."""
+    if not error <= LARGEST_STEP_ERROR:
+        count(STEPS_NEED_FLOAT64)
+    return not error <= LARGEST_ERROR
+
+
 def _norms(x: Tensor) -> Tensor:
     return torch.linalg.vector_norm(x, dim=-1)
 
@@ -104,7 +110,7 @@ def loses_distances(*points: Tensor) -> bool:
     if not _may_lose(points[0]):
         return False
     with torch.no_grad():
-        return _distance_error(*points) > LARGEST_ERROR
+        return _too_large(_distance_error(*points))
 
 
 @torch.no_grad()

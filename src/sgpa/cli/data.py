@@ -23,7 +23,8 @@ def list_sets(
     as_json: AsJson = False,
 ) -> None:
     """List all data sets: what they are, how many rows they have and where they are."""
-    from sgpa.data.sources import SOURCES, state
+    from sgpa.data.public_sets import SOURCES
+    from sgpa.data.sources import state
 
     states = [state(name, data_dir) for name in SOURCES]
     if as_json:
@@ -61,7 +62,7 @@ def prepare(
     cache.
     """
     from sgpa.data.prepare import prepare as prepare_set
-    from sgpa.data.sources import source
+    from sgpa.data.public_sets import source
 
     terms = source(name).terms
     with ProgressBars() as bars:

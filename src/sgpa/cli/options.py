@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from sgpa.cli.progress import console
-from sgpa.core.errors import ConfigError, InputError
+from sgpa.core.errors import ConfigError, InputError, disk_full
 from sgpa.core.pretrained import located
 
 if TYPE_CHECKING:
@@ -146,7 +146,13 @@ def show_doubt(run: Path) -> None:
 def show_error(error: object) -> None:
     """Print an error as one line."""
     console.print("[bold red]error:[/]", end=" ")
-    text = " ".join(str(error).split()).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    full = isinstance(error, OSError) and disk_full(error)
+    advice = "; free some space and re-run the same command" if full else ""
+    text = (
+        " ".join(f"{error}{advice}".split())
+        .encode("utf-8", "surrogateescape")
+        .decode("utf-8", "backslashreplace")
+    )
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 

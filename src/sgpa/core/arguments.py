@@ -162,16 +162,23 @@ def mismatch(value: Any, wanted: Any, path: str = "") -> str | None:
             return f"{path}{'.' if path else ''}{missing[0]} is missing"
         inner = (
             (f"{path}.{n}" if path else n, value[n], kind)
-            for n, kind in typing.get_type_hints(wanted).items()
+            for n, kind in _entries(wanted).items()
             if n in value
         )
-        return next((found for at, item, kind in inner if (found := mismatch(item, kind, at))), None)
+        return next((problem for at, item, kind in inner if (problem := mismatch(item, kind, at))), None)
     if typing.get_origin(wanted) is list and isinstance(value, list):
         (kind,) = typing.get_args(wanted)
         return next(
-            (found for i, item in enumerate(value) if (found := mismatch(item, kind, f"{path}[{i}]"))), None
+            (problem for i, item in enumerate(value) if (problem := mismatch(item, kind, f"{path}[{i}]"))),
+            None,
         )
     return None if fits(value, wanted) else f"{path}={shown(value)} (allowed: {in_words(wanted)})"
+
+
+@cache
+def _entries(wanted: Any) -> dict[str, Any]:
+    """The names and types of a `TypedDict`; a file of results has thousands of them."""
+    return typing.get_type_hints(wanted)
 
 
 def _items_fit(value: tuple[Any, ...], kinds: tuple[Any, ...]) -> bool:

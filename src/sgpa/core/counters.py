@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 JITTER_RAISED = "jitter_raised"  # matrices that needed more than the smallest jitter
 FLOAT64_PASSES = "float64_passes"  # passes of a layer for which float32 was too coarse
+STEPS_NEED_FLOAT64 = "steps_need_float64"  # those of them whose error would spoil a training step
 VARIANCE_CLAMPED = "variance_clamped"  # variances that were negative beyond rounding and became 0
 KL_BELOW_ZERO = "kl_below_zero"  # passes of a layer whose KL was negative by rounding
 

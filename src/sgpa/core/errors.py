@@ -8,18 +8,36 @@ from typing import Any
 
 
 class SgpaError(Exception):
-    """Base class of all exceptions of this package; the message is one line, whatever is quoted in it."""
+    """Base class of all exceptions of this package; the message is one line, whatever is quoted in it.
+
+    Example:
+        >>> try:
+        ...     sgpa.load("no/such/folder")
+        ... except sgpa.SgpaError as error:
+        ...     print(str(error).count(chr(10)))
+        0
+    """
 
     def __str__(self) -> str:
         return one_line(re.sub(r"\s*\n\s*", " ", super().__str__()))
 
 
 class InputError(SgpaError, ValueError):
-    """An input tensor or file has the wrong shape, type or content."""
+    """An input tensor or file has the wrong shape, type or content.
+
+    Example:
+        >>> sgpa.fit(images, labels[:-1])  # doctest: +SKIP
+    """
 
 
 class ConfigError(SgpaError, ValueError):
-    """A setting is outside its allowed range."""
+    """A setting is outside its allowed range.
+
+    Example:
+        >>> sgpa.KlWeights(anneal=2.0)
+        Traceback (most recent call last):
+        sgpa.core.errors.ConfigError: kl: anneal=2.0 (allowed: 0 to 1)
+    """
 
 
 class ArgumentError(InputError, ConfigError, TypeError):
@@ -27,11 +45,24 @@ class ArgumentError(InputError, ConfigError, TypeError):
 
 
 class NumericalError(SgpaError, ArithmeticError):
-    """A matrix cannot be factorised or a value stopped being finite."""
+    """A matrix cannot be factorised or a value stopped being finite.
+
+    Example:
+        >>> try:
+        ...     sgpa.fit(images, labels, lr=1e9)
+        ... except sgpa.NumericalError as error:
+        ...     print(error)  # doctest: +SKIP
+    """
 
 
 class CheckpointError(SgpaError):
-    """A saved model or run cannot be read back."""
+    """A saved model or run cannot be read back.
+
+    Example:
+        >>> sgpa.load("no/model")
+        Traceback (most recent call last):
+        sgpa.core.errors.CheckpointError: no/model is not a folder; name the folder of a model or of a run
+    """
 
 
 LONGEST = 80  # characters of a value in a message

@@ -30,7 +30,19 @@ def _inexact(x: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Graphs:
-    """A padded batch of graphs. Padding nodes and edges have type -1."""
+    """A padded batch of graphs. Padding nodes and edges have type -1.
+
+    Args:
+        nodes: node types, [B, N] int.
+        edges: the two nodes of each edge, both directions listed, [B, M, 2] int.
+        edge_types: [B, M] int.
+        identifiers: orthonormal node identifiers, [B, N, P] float.
+
+    Example:
+        >>> nodes, edges = torch.tensor([[5, 2]]), torch.tensor([[[0, 1], [1, 0]]])
+        >>> len(Graphs(nodes, edges, torch.zeros(1, 2, dtype=torch.long), torch.eye(2).unsqueeze(0)))
+        1
+    """
 
     nodes: Tensor  # node types                            [B, N] int
     edges: Tensor  # end points, both directions listed    [B, M, 2] int

@@ -9,7 +9,8 @@ from typing import Any
 from sgpa.core.errors import InputError
 from sgpa.core.files import file_digest, write_json
 from sgpa.data import convert, fetch
-from sgpa.data.sources import MANIFEST, cache_dir, count_rows, source, verify
+from sgpa.data.public_sets import source
+from sgpa.data.sources import MANIFEST, cache_dir, count_rows, verify
 
 Progress = Callable[[str, int, int], None]  # stage ("fetch" or "convert"), done, total (0: unknown)
 

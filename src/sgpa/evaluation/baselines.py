@@ -147,9 +147,9 @@ def _ridge(splits: Splits) -> Regression:
     best, answers = np.inf, (np.full(len(held_y), centre), np.full(len(test), centre))
     for penalty in PENALTIES:
         dual = known / (values.clip(0) + penalty * x.shape[1])
-        found = centre + held_gram @ dual, centre + test_gram @ dual
-        if (error := np.abs(found[0] - held_y).mean()) < best:
-            best, answers = error, found
+        predicted = centre + held_gram @ dual, centre + test_gram @ dual
+        if (error := np.abs(predicted[0] - held_y).mean()) < best:
+            best, answers = error, predicted
     return _regression(answers[1], answers[0], splits)
 
 

@@ -42,11 +42,11 @@ def row_scores(prediction: Prediction, targets: Tensor) -> dict[str, list[float]
 def covered(prediction: Regression, targets: Tensor) -> dict[float, np.ndarray]:
     """For each level, whether the interval of every row covers its value, [N] of 0 and 1."""
     y = targets.cpu().double()
-    found = {}
+    inside = {}
     for level in LEVELS:
         low, high = (end.cpu().double() for end in prediction.interval(level))
-        found[level] = ((low <= y) & (y <= high)).numpy().astype(int)
-    return found
+        inside[level] = ((low <= y) & (y <= high)).numpy().astype(int)
+    return inside
 
 
 def coverage_name(level: float) -> str:
@@ -85,15 +85,15 @@ def _of_classes(
         return {"row": int(row), **answer, **show(int(row))}
 
     wrong = np.flatnonzero(label != y)
-    found: dict[str, Any] = {
+    chosen: dict[str, Any] = {
         "surest_wrong": [case(row) for row in wrong[np.argsort(-top[wrong], kind="stable")][:MOST_CASES]],
         "least_sure": [case(row) for row in np.argsort(top, kind="stable")[:MOST_CASES]],
     }
     if len(names) <= MOST_CLASSES:
         table = np.zeros((len(names), len(names)), int)  # true class, answer
         np.add.at(table, (y, label), 1)
-        found |= {"classes": names, "confusion": table.tolist()}
-    return found
+        chosen |= {"classes": names, "confusion": table.tolist()}
+    return chosen
 
 
 def _of_values(prediction: Regression, targets: Tensor, show: Show) -> dict[str, Any]:

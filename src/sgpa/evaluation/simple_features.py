@@ -28,8 +28,8 @@ def simple_features(train: Dataset, *others: Dataset) -> list[Features]:
 
     >>> import torch
     >>> data = Dataset(torch.tensor([[5, 6, 5], [7, 7, 6]]), torch.tensor([0, 1]))
-    >>> simple_features(data)[0].shape
-    (2, 2)
+    >>> simple_features(data)[0].shape  # only 6 is in two rows
+    (2, 1)
     """
     parts = (train, *others)
     inputs = train.inputs
@@ -100,15 +100,15 @@ def _counts(parts: Sequence[list[Counter[Any]]], least: int, *, log: bool) -> li
     rows = Counter(term for row in parts[0] for term in row)
     common = [term for term, n in rows.most_common(MOST_TERMS) if n >= least] or list(rows)[:MOST_TERMS]
     index = {term: i for i, term in enumerate(common)}
-    found = []
+    matrices = []
     for part in parts:
         cells = [
             (i, index[term], n) for i, row in enumerate(part) for term, n in row.items() if term in index
         ]
         i, j, n = zip(*cells, strict=True) if cells else ((), (), ())
         values = np.log1p(np.array(n, float)) if log else np.array(n, float)
-        found.append(sparse.csr_array((values, (i, j)), (len(part), len(index))))
-    return found
+        matrices.append(sparse.csr_array((values, (i, j)), (len(part), len(index))))
+    return matrices
 
 
 def _environments(graphs: Graphs) -> list[Counter[Any]]:

@@ -22,6 +22,7 @@ class Kernel(nn.Module):
 
     # preset -> (log σ_f², mean of log ℓ, its standard deviation); ℓ is the σ_j of the paper
     presets: ClassVar[dict[str, tuple[float, float, float]]]
+    bounded: ClassVar = False  # whether K(x, y) is at most σ_f²
 
     @checked
     def __init__(self, num_heads: int, head_width: int, *, variance: float = 1.0, lengthscale: float = 1.0):
@@ -122,6 +123,7 @@ class ArdRbfKernel(Kernel):
     """
 
     presets: ClassVar = {"paper": (0.0, 0.0, 0.0), "authors": (0.0, 0.0, 1.0), "mixing": (0.0, 0.0, 0.0)}
+    bounded = True
 
     @staticmethod
     def exponent(x: Tensor, y: Tensor) -> Tensor:

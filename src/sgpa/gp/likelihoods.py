@@ -4,7 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from sgpa.core.errors import InputError
+from sgpa.core.precision import require_finite
 from sgpa.core.types import Classification, Prediction, Regression
+
+NOT_FINITE = "the outputs of the model are not finite; its weights are too large, or were damaged"
 
 
 class Likelihood(nn.Module):
@@ -15,7 +18,7 @@ class Likelihood(nn.Module):
         raise NotImplementedError
 
     def predict(self, f: Tensor) -> Prediction:
-        """The predictive distribution of S samples f [S, B, C]."""
+        """The predictive distribution of S samples f [S, B, C]; an error where they are not finite."""
         raise NotImplementedError
 
     def predict_normal(self, mean: Tensor, covariance: Tensor) -> Prediction:
@@ -42,6 +45,7 @@ class CategoricalLikelihood(Likelihood):
 
     def predict(self, f: Tensor) -> Classification:
         """Average the probabilities, not the logits."""
+        require_finite(lambda: NOT_FINITE, f)
         p = f.softmax(-1, dtype=torch.promote_types(f.dtype, torch.float32))  # [S, B, K]
         return Classification(p.mean(0), torch.special.entr(p).sum(-1).mean(0))
 
@@ -106,6 +110,7 @@ class LaplaceLikelihood(Likelihood):
 
     def predict(self, f: Tensor) -> Regression:
         """A mixture with one component per sample."""
+        require_finite(lambda: NOT_FINITE, f)
         return Regression(self.mean(f), self.scale.detach())
 
     def predict_normal(self, mean: Tensor, covariance: Tensor) -> Regression:

@@ -35,7 +35,15 @@ class KlWeights:
     u_g is shared by all N sequences, so the ELBO of the data set counts its KL once: weight 1/N per
     sequence. The ELBO as printed, for a single sequence, has weight 1 for both parts
     (`KlWeights(g=1.0, a=1.0)`). A weight of 0 for `a` reads K_qa v_a as the GP's mean function.
-    Both weights grow linearly from 0 during the first `anneal` of training.
+
+    Args:
+        g: weight of KL(q(u_g) | p(u_g)), a number or "1/N".
+        a: weight of the part of the amortised keys, a number or "1/N".
+        anneal: share of the training in which both weights grow linearly from 0.
+
+    Example:
+        >>> KlWeights(a=0.0, anneal=0.2).g
+        '1/N'
     """
 
     g: Weight = "1/N"

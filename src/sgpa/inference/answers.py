@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from sgpa.core.arguments import checked
@@ -24,6 +25,7 @@ from sgpa.inference.trust import TrustRule
 
 Answer = dict[str, Any]
 UNREADABLE = "unreadable"
+MOSTLY_UNKNOWN = 2 / 3  # of the words of a text
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ class Trained:
         novelty = None if self.novelty is None else self.novelty(rows.inputs)
         if novelty is not None:
             require_finite(lambda: "novelty is not finite; its statistics were damaged", novelty)
+            if rows.unknown is not None:  # what is left of the input may look familiar
+                novelty = torch.where(rows.unknown > MOSTLY_UNKNOWN, 1.0, novelty)
         reasons = self.rule.reasons(prediction.score, novelty)
         added = [{"trust": not reason, "reason": reason} for reason in reasons]
         if novelty is not None:

@@ -14,7 +14,8 @@ percentile of the sum among held-out rows: 0.99 means that 99 % of held-out rows
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 
 import torch
@@ -26,12 +27,15 @@ from sgpa.core.inputs import Inputs
 from sgpa.core.precision import recording
 from sgpa.core.saved_tensors import Shape, check_tensors
 from sgpa.data import Dataset
+from sgpa.inference.shortened import lengths_of, shortened
 from sgpa.inference.trust import NOVELTY_ROWS
 from sgpa.models import Transformer
 from sgpa.models.pooled_features import PooledFeatures, pooled_features
 
 MIN_ROWS = NOVELTY_ROWS  # to estimate a spread from; with fewer, novelty is not measured
 MAX_ROWS = 2000  # of training and of held-out rows that the statistics are made of
+PARTS = 4  # of every held-out sequence, with which short ones are compared
+SHORT = 0.05  # of the held-out sequences are shorter than a part may be
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ class Novelty:
     offset: Tensor  # mean of each view's scores over held-out rows             [2 + L]
     scale: Tensor  # their standard deviation                                   [2 + L]
     held_out: Tensor  # sums of held-out rows, sorted                           [H]
+    parts: Tensor | None = None  # of held-out sequences: lengths, sorted, and sums  [2, P]
 
     @staticmethod
     def fit(train: PooledFeatures, labels: Tensor | None, *, held_out: PooledFeatures) -> "Novelty":
@@ -135,14 +140,37 @@ class Novelty:
         views = _views(self.head, self.layers, features)
         return _add_up((views - self.offset) / self.scale)
 
-    def __call__(self, features: PooledFeatures) -> Tensor:
-        """Novelty in [0, 1]: the share of held-out rows that look more familiar, [N]."""
-        below = torch.searchsorted(self.held_out, self.score(features), right=False)
-        return below.double() / len(self.held_out)
+    def with_parts(self, features: PooledFeatures, lengths: Tensor) -> "Novelty":
+        """The same for sequences, of which short ones are compared with parts of held-out ones.
+
+        Args:
+            features: of parts that are shorter than nearly all held-out sequences.
+            lengths: their numbers of tokens [P].
+        """
+        order = lengths.argsort(stable=True)
+        return replace(self, parts=torch.stack([lengths.double(), self.score(features)])[:, order])
+
+    def __call__(self, features: PooledFeatures, lengths: Tensor | None = None) -> Tensor:
+        """Novelty in [0, 1]: the share of held-out rows that look more familiar, [N].
+
+        A sequence that is no longer than the longest of `parts` is compared with those of the nearest lengths
+        instead, at most as many as there are held-out rows; `lengths` [N] are the numbers of tokens.
+        """
+        score = self.score(features)
+        novelty = torch.searchsorted(self.held_out, score, right=False).double() / len(self.held_out)
+        if self.parts is None or lengths is None:
+            return novelty
+        known, sums = self.parts
+        rows = min(len(self.held_out), len(sums))
+        first = torch.searchsorted(known, lengths.double()) - rows // 2
+        at = first.clamp(0, len(sums) - rows).unsqueeze(1) + torch.arange(rows)  # [N, rows]
+        among_parts = (sums[at] < score.unsqueeze(1)).double().mean(1)
+        return torch.where(lengths <= known[-1], among_parts, novelty)
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it as named tensors, to be saved."""
         named = {"offset": self.offset, "scale": self.scale, "held_out": self.held_out}
+        named |= {} if self.parts is None else {"parts": self.parts}
         for i, part in enumerate((self.head, *self.layers)):
             named |= {f"{i}.{name}": getattr(part, name) for name in ClassDistances.__dataclass_fields__}
         return {f"novelty.{name}": value for name, value in named.items()}
@@ -156,11 +184,13 @@ class Novelty:
         shapes: dict[str, Shape] = {"offset": (views,), "scale": (views,), "held_out": ("H",)}
         for i in range(depth):
             shapes |= distance_shapes(i, width)
+        if "novelty.parts" in named:
+            shapes["parts"] = (2, "P")
         check_tensors(named, {f"novelty.{name}": shape for name, shape in shapes.items()}, source)
         of = {name: named[f"novelty.{name}"].double() for name in shapes}
         check_statistics(of["scale"], of["held_out"], source)
         parts = [ClassDistances(*(of[name] for name in distance_shapes(i, width))) for i in range(depth)]
-        return Novelty(parts[0], tuple(parts[1:]), of["offset"], of["scale"], of["held_out"])
+        return Novelty(parts[0], tuple(parts[1:]), of["offset"], of["scale"], of["held_out"], of.get("parts"))
 
 
 @dataclass(frozen=True)
@@ -172,7 +202,7 @@ class NoveltyOf:
 
     def __call__(self, inputs: Inputs) -> Tensor:
         """Novelty of every row in [0, 1], [N]."""
-        return self.novelty(pooled_features(self.model, inputs))
+        return self.novelty(pooled_features(self.model, inputs), lengths_of(inputs, _pad(self.model)))
 
     @staticmethod
     def read(model: Transformer, file: Path | None) -> "NoveltyOf | None":
@@ -186,14 +216,41 @@ class NoveltyOf:
     def fit(model: Transformer, train: Dataset, held_out: Dataset) -> "NoveltyOf | None":
         """Statistics of a trained model, from its training rows and rows it was not trained on.
 
-        None where there are fewer than `MIN_ROWS` of either. Of many rows a random part is used.
+        None where there are fewer than `MIN_ROWS` of either. Of many rows a random part is used. Held-out
+        sequences are shortened too: a short text is not unfamiliar for its length.
         """
         if min(len(train), len(held_out)) < MIN_ROWS:
             return None
         train, held_out = _some(train), _some(held_out)
         labels = train.targets.cpu() if model.config.likelihood == "categorical" else None
         features = [pooled_features(model, part.inputs) for part in (train, held_out)]
-        return NoveltyOf(model, Novelty.fit(features[0], labels, held_out=features[1]))
+        novelty = Novelty.fit(features[0], labels, held_out=features[1])
+        return NoveltyOf(model, novelty).with_parts(held_out.inputs)
+
+    def with_parts(self, inputs: Inputs) -> "NoveltyOf":
+        """The same with short parts of held-out sequences, where there are enough; images have no parts."""
+        pad = _pad(self.model)
+        whole = lengths_of(inputs, pad)
+        if whole is None:
+            return self
+        limit = torch.quantile(whole.double(), SHORT)
+        kept: list[tuple[PooledFeatures, Tensor]] = []
+        for seed in range(PARTS):
+            parts = shortened(inputs, pad, seed=seed)
+            assert parts is not None
+            lengths = lengths_of(parts, pad)
+            assert lengths is not None
+            if (short := lengths < limit).any():
+                kept.append((pooled_features(self.model, parts[short]), lengths[short]))
+        if sum(len(lengths) for _, lengths in kept) < MIN_ROWS:
+            return self
+        features = reduce(PooledFeatures.joined, (rows for rows, _ in kept))
+        lengths = torch.cat([lengths for _, lengths in kept])
+        return replace(self, novelty=self.novelty.with_parts(features, lengths))
+
+
+def _pad(model: Transformer) -> int:
+    return getattr(model.config.embedding, "pad", 0)
 
 
 def _some(data: Dataset) -> Dataset:

@@ -12,7 +12,7 @@ from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import torch
-from scipy.stats import beta
+from scipy.special import betaincinv
 from torch import Tensor
 
 from sgpa.core.errors import InputError, check_fields
@@ -278,5 +278,5 @@ def _highest_limit(score: np.ndarray, wrong: np.ndarray, max_error: float) -> tu
 
 def _upper_bounds(errors: np.ndarray, rows: np.ndarray, levels: int) -> np.ndarray:
     """Clopper-Pearson bounds on the share of errors, each at confidence 1 - (1 - CONFIDENCE) / levels."""
-    bounds = beta.ppf(1 - (1 - CONFIDENCE) / levels, errors + 1, np.maximum(rows - errors, 1))
+    bounds = betaincinv(errors + 1, np.maximum(rows - errors, 1), 1 - (1 - CONFIDENCE) / levels)
     return np.where(errors < rows, bounds, 1.0)

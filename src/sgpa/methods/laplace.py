@@ -13,7 +13,9 @@ from sgpa.core.arguments import checked
 from sgpa.core.errors import ConfigError, InputError, check_fields
 from sgpa.core.inputs import Inputs
 from sgpa.core.noise import samples_check
+from sgpa.core.precision import require_finite
 from sgpa.core.types import Classification, Predictor
+from sgpa.gp.likelihoods import NOT_FINITE
 from sgpa.methods.base import (
     NOTHING,
     Calibration,
@@ -27,6 +29,7 @@ from sgpa.methods.base import (
 )
 from sgpa.methods.mle import Mle
 from sgpa.models import Transformer
+from sgpa.models.batches import in_batches
 from sgpa.models.modes import evaluating
 
 PRIORS = ("marginal-likelihood", "validation")
@@ -195,6 +198,7 @@ class HeadLaplace(Predictor):
     def predict(self, inputs: Inputs, *, batch_size: int | None = None, seed: int = 0) -> Classification:
         """Probabilities of all rows; the same seed gives the same answer."""
         phi, f = head_inputs(self.model, inputs, batch_size)
+        require_finite(lambda: NOT_FINITE, phi, f)
         Q, variance = self.curvature.Q, self.curvature.variance(phi, self.delta)
         prediction = Classification(*monte_carlo(f, variance, Q, normals(f, self.samples, seed)))
         if self.predictive == "probit":
@@ -284,7 +288,7 @@ def head_inputs(model: Transformer, inputs: Inputs, batch_size: int | None = Non
         return torch.cat([phi, model.head(phi)], -1)
 
     with evaluating(model):
-        phi_and_f = torch.cat(list(model.in_batches(both, inputs, rows=batch_size))).double()  # [N, E + K]
+        phi_and_f = torch.cat(list(in_batches(model, both, inputs, rows=batch_size))).double()  # [N, E + K]
     return phi_and_f[:, : model.config.width], phi_and_f[:, model.config.width :]
 
 

@@ -121,8 +121,8 @@ def fit_matrix(f: Tensor, y: Tensor, penalties: tuple[float, float]) -> Affine:
     objective = Objective(centred / rms, np.asarray(y), penalties)
     start = objective.start(rms / T)
     options = {"maxiter": STEPS, "ftol": 1e-13, "gtol": 1e-9, "maxcor": 20}
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
-    W, b = objective.affine(found.x)
+    optimum = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+    W, b = objective.affine(optimum.x)
     centre = np.eye(K) - 1 / K  # W reads centred logits
     return Affine(torch.from_numpy(W @ centre / rms), torch.from_numpy(b), penalties)
 

@@ -24,6 +24,7 @@ from sgpa.models import (
     SpectralConfig,
     Transformer,
 )
+from sgpa.models.batches import in_batches
 from sgpa.models.modes import evaluating
 from sgpa.models.random_features import RandomFeatureHead
 
@@ -101,7 +102,7 @@ class Sngp(Method):
 
         prior = head.ridge * torch.eye(head.W.shape[0], dtype=torch.float64, device=model.device)  # [F, F]
         with evaluating(model):
-            precision = sum(model.in_batches(information, data.train.inputs), start=prior)
+            precision = sum(in_batches(model, information, data.train.inputs), start=prior)
         L, info = torch.linalg.cholesky_ex(precision)
         if (info != 0).any():
             raise NumericalError(
@@ -134,7 +135,7 @@ class SngpPredictor(Predictor):
     def predict(self, inputs: Inputs, *, batch_size: int | None = None, seed: int = 0) -> Prediction:
         """Predictions for all rows; the same seed gives the same answer."""
         with evaluating(self.model):
-            parts = list(self.model.in_batches(self.moments, inputs, rows=batch_size))
+            parts = list(in_batches(self.model, self.moments, inputs, rows=batch_size))
         mean, variance = torch.cat(parts, 1)  # [N, K] each
         if self.covariance is None:
             return self.model.likelihood.predict(mean.unsqueeze(0))

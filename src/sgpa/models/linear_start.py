@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from sgpa.core.inputs import Inputs
 from sgpa.gp.likelihoods import CategoricalLikelihood
+from sgpa.models.batches import in_batches
 from sgpa.models.config import TokenConfig
 from sgpa.models.embeddings.tokens import TokenEmbedding
 from sgpa.models.layer import Mlp
@@ -53,7 +54,7 @@ def linear_start(model: Transformer, inputs: Inputs, targets: Tensor) -> bool:
     _set_directions(embedding, U[:, :rank] * idf.unsqueeze(1), share.mean(0))
     _calm_branches(model)
     with evaluating(model):
-        pooled = torch.cat(list(model.in_batches(lambda rows: model.features(rows)[0], inputs)))[:, :rank]
+        pooled = torch.cat(list(in_batches(model, lambda rows: model.features(rows)[0], inputs)))[:, :rank]
     centre = pooled.mean(0)
     A = torch.linalg.lstsq(pooled - centre, logits - logits.mean(0)).solution  # [rank, K]
     head.weight.zero_()

@@ -1,6 +1,6 @@
 """Prediction without sampling: the posterior means of all layers, and their variances to first order."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from sgpa.core import noise
 from sgpa.core.errors import InputError
 from sgpa.core.inputs import Inputs
-from sgpa.core.precision import full_precision
+from sgpa.core.precision import full_precision, require_finite
+from sgpa.gp.likelihoods import NOT_FINITE
+from sgpa.models.batches import in_batches
 from sgpa.models.bayesian import bayesian_maps
 
 if TYPE_CHECKING:
@@ -87,6 +89,26 @@ def _against_others(f: Tensor) -> Tensor:
     """Directions d [B, C] of `label_moments`."""
     top = torch.nn.functional.one_hot(f.argmax(-1), f.shape[-1]).to(f.dtype)
     return top - f.masked_fill(top.bool(), -torch.inf).softmax(-1)
+
+
+def moments_of_rows(
+    model: "Transformer",
+    function: Callable[..., tuple[Tensor, Tensor]],
+    inputs: Inputs,
+    batch_size: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Mean [N, C] and covariance [N, C, C] of all rows, by `output_moments` or `label_moments`."""
+    with torch.inference_mode(False), torch.no_grad():
+        states = model.global_state()
+
+        def both(rows: Inputs) -> Tensor:
+            mean, covariance = function(model, rows, states)
+            return torch.cat([mean.unsqueeze(-1), covariance], -1)  # [B, C, 1 + C]
+
+        memory = 1 if model.device.type == "cpu" else 10  # of a pass that is differentiated, in samples
+        moments = torch.cat(list(in_batches(model, both, inputs, samples=memory, rows=batch_size)))
+    require_finite(lambda: NOT_FINITE, moments)
+    return moments[..., 0], moments[..., 1:]
 
 
 def check_sampled(model: "Transformer") -> None:

@@ -9,6 +9,7 @@ from sgpa.attention.base import mask_tokens
 from sgpa.core.errors import InputError
 from sgpa.core.inputs import Inputs
 from sgpa.core.noise import Draw, source
+from sgpa.models.batches import in_batches
 from sgpa.models.modes import evaluating
 from sgpa.models.transformer import Transformer
 
@@ -32,6 +33,15 @@ class PooledFeatures:
 
     def __len__(self) -> int:
         return len(self.head)
+
+    def joined(self, other: "PooledFeatures") -> "PooledFeatures":
+        """The rows of both."""
+        logits = None if self.logits is None or other.logits is None else (self.logits, other.logits)
+        return PooledFeatures(
+            torch.cat([self.layers, other.layers]),
+            torch.cat([self.head, other.head]),
+            None if logits is None else torch.cat(logits),
+        )
 
 
 class _Means:
@@ -69,7 +79,7 @@ def pooled_features(model: Transformer, inputs: Inputs, *, batch_size: int | Non
         return torch.cat([*inner[1:], head, *([model.head(head)] if classes else [])], -1).cpu()
 
     with evaluating(model), source(_Means()):  # type: ignore[arg-type]
-        rows = torch.cat(list(model.in_batches(flat, inputs, 1, batch_size)))
+        rows = torch.cat(list(in_batches(model, flat, inputs, rows=batch_size)))
     depth, width = model.config.depth, model.config.width
     inner, head, logits = rows.split([(depth - 1) * width, width, rows.shape[1] - depth * width], -1)
     return PooledFeatures(inner.unflatten(-1, (depth - 1, width)), head, logits if classes else None)

@@ -1,8 +1,7 @@
 """The Transformer as a deep GP: embedding, layers, pooling, head."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,43 +12,23 @@ from sgpa.attention.kernel import KernelProjections
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError
 from sgpa.core.files import check_fit, load_exactly
-from sgpa.core.inputs import Inputs, tensors_of
+from sgpa.core.inputs import Inputs
 from sgpa.core.noise import MAX_SAMPLES, Dropout, check_seed, dropping, seeded
-from sgpa.core.precision import full_precision, require_finite
+from sgpa.core.precision import full_precision
 from sgpa.core.types import AttentionOutput, Kl, ModelOutput, Prediction
 from sgpa.gp.likelihoods import LIKELIHOODS
 from sgpa.models import saving
+from sgpa.models.batches import in_batches
 from sgpa.models.bayesian import bayesian_maps, drawing
-from sgpa.models.config import (
-    FeatureConfig,
-    GraphConfig,
-    ModelConfig,
-    PatchConfig,
-    TokenConfig,
-    WordsConfig,
-)
-from sgpa.models.embeddings.features import FeatureEmbedding
-from sgpa.models.embeddings.graphs import GraphEmbedding
-from sgpa.models.embeddings.patches import PatchEmbedding
-from sgpa.models.embeddings.tokens import TokenEmbedding
-from sgpa.models.embeddings.words import WordEmbedding
+from sgpa.models.config import ModelConfig
+from sgpa.models.embeddings import embedding_of
 from sgpa.models.layer import Layer, Mlp, features_of
-from sgpa.models.linearised import label_moments, output_moments
+from sgpa.models.linearised import label_moments, moments_of_rows, output_moments
 from sgpa.models.modes import NoDropout, evaluating
 from sgpa.models.sampled import SampledPredictor
 
 States = tuple[GlobalState | None, ...]
 
-EMBEDDINGS: dict[type[Any], type[nn.Module]] = {
-    PatchConfig: PatchEmbedding,
-    TokenConfig: TokenEmbedding,
-    GraphConfig: GraphEmbedding,
-    WordsConfig: WordEmbedding,
-    FeatureConfig: FeatureEmbedding,
-}
-
-
-NOT_FINITE = "the outputs of the model are not finite; its weights are too large, or were damaged"
 SUMMED = 64  # tokens: what sums over tokens are divided by
 
 
@@ -71,7 +50,7 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = c = config
-        self.embedding = EMBEDDINGS[type(c.embedding)](c.embedding, c.width)
+        self.embedding = embedding_of(c.embedding, c.width)
         self.dropout = Dropout(c.dropout)
         self.layers = nn.ModuleList(
             Layer(
@@ -241,9 +220,10 @@ class Transformer(nn.Module):
             if samples == 0 and not self.stochastic:
                 samples = None
             if samples == 0:
-                return self.likelihood.predict_normal(*self._label_moments(inputs, batch_size))
+                return self.likelihood.predict_normal(
+                    *moments_of_rows(self, label_moments, inputs, batch_size)
+                )
             f = self.draw(inputs, samples=samples, batch_size=batch_size, seed=seed)  # [S, N, C]
-        require_finite(lambda: NOT_FINITE, f)
         return self.likelihood.predict(f)
 
     @checked
@@ -269,55 +249,12 @@ class Transformer(nn.Module):
             return self(rows, samples=samples, states=states).f
 
         with seeded(seed, self.device):
-            return torch.cat(list(self.in_batches(outputs, inputs, samples, batch_size)), 1)
+            return torch.cat(list(in_batches(self, outputs, inputs, samples=samples, rows=batch_size)), 1)
 
     @checked
     def moments(self, inputs: Inputs, *, batch_size: int | None = None) -> tuple[Tensor, Tensor]:
         """Mean [N, C] and covariance [N, C, C] of the outputs of all rows (`linearised.output_moments`)."""
-        return self._moments(output_moments, inputs, batch_size)
-
-    def _label_moments(self, inputs: Inputs, batch_size: int | None) -> tuple[Tensor, Tensor]:
-        """The same with one derivative of all outputs (`linearised.label_moments`)."""
-        return self._moments(label_moments, inputs, batch_size)
-
-    def _moments(
-        self, function: Callable[..., tuple[Tensor, Tensor]], inputs: Inputs, batch_size: int | None
-    ) -> tuple[Tensor, Tensor]:
-        with torch.inference_mode(False), torch.no_grad():
-            states = self.global_state()
-
-            def both(rows: Inputs) -> Tensor:
-                mean, covariance = function(self, rows, states)
-                return torch.cat([mean.unsqueeze(-1), covariance], -1)  # [B, C, 1 + C]
-
-            memory = 1 if self.device.type == "cpu" else 10  # of a pass that is differentiated, in samples
-            moments = torch.cat(list(self.in_batches(both, inputs, memory, batch_size)))
-        require_finite(lambda: NOT_FINITE, moments)
-        return moments[..., 0], moments[..., 1:]
-
-    def in_batches(
-        self, function: Callable[[Inputs], Tensor], inputs: Inputs, samples: int = 1, rows: int | None = None
-    ) -> Iterator[Tensor]:
-        """The function of `rows` rows at a time, on the model's device."""
-        if any(x.is_meta for x in tensors_of(inputs)):
-            raise InputError("inputs are meta tensors (allowed: tensors with values)")
-        if (isinstance(inputs, Tensor) and inputs.ndim == 0) or len(inputs) == 0:
-            raise InputError("nothing to predict: the inputs have no row")
-        if rows is not None and rows < 1:
-            raise InputError(f"batch_size={rows} (allowed: 1 or more)")
-        rows = rows or self._rows_at_once(inputs, samples)
-        for i in range(0, len(inputs), rows):
-            yield function(inputs[i : i + rows].to(self.device))
-
-    def _rows_at_once(self, inputs: Inputs, samples: int) -> int:
-        """Rows whose Gram matrices [rows S, H, T, T] stay in the caches of a CPU, or keep a GPU busy."""
-        if isinstance(inputs, Tensor):  # images, token ids [N, T] or features [N, T, F]
-            tokens = inputs.shape[1] if inputs.ndim in (2, 3) else self.config.embedding.max_tokens
-            tokens = -(-tokens // getattr(self.config.embedding, "group", 1))
-        else:
-            tokens = inputs.tokens
-        rows, entries = (256, 4_000_000) if self.device.type == "cpu" else (8192, 1_000_000_000)
-        return max(1, min(rows, entries // (self.config.heads * tokens**2)) // samples)
+        return moments_of_rows(self, output_moments, inputs, batch_size)
 
     @checked
     def save_pretrained(self, directory: str | Path) -> Path:

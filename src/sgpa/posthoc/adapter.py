@@ -73,17 +73,18 @@ class Adapter:
         return tensors | self.head_gp.tensors("gp.head")
 
     def save(self, folder: Path, name: str | None = None) -> Path:
-        """Write tensors, a model card, then the config: a folder with a config is complete.
+        """Write a model card, tensors, then the config: a folder with a config is complete.
 
         Args:
             folder: where it is written.
             name: what the card tells readers to attach; the folder where it is left out.
         """
-        write_tensors(folder / WEIGHTS, self.tensors())
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / CARD).write_text(model_card(self, name or str(folder)), encoding="utf-8")
         config: dict[str, Any] = {"format": FORMAT, "layers": len(self.gps)}
         config |= {"views": self.novelty.views.names}
         config |= {name: getattr(self, name) for name in ("modules", *NAMED)}
+        write_tensors(folder / WEIGHTS, self.tensors(), config)
         write_json(folder / CONFIG, config)
         return folder
 
@@ -95,7 +96,9 @@ class Adapter:
         if not 1 <= layers == len(config["modules"]):
             modules = len(config["modules"])
             raise CheckpointError(f"{folder / CONFIG}: layers={layers} for {modules} modules; it was damaged")
-        tensors, _ = read_tensors(file)
+        tensors, written_with = read_tensors(file)
+        if written_with not in (None, config):  # none in adapters of before
+            raise CheckpointError(f"{folder / CONFIG} is not the one that {WEIGHTS} was written with")
         for name, tensor in tensors.items():
             if tensor.dtype not in DTYPES:
                 raise CheckpointError(f"{file}: {name} holds {tensor.dtype} numbers; it was damaged")

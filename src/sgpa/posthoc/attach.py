@@ -89,7 +89,7 @@ def check_model(model: nn.Module) -> None:
 
 def _named(model: nn.Module, name: str) -> nn.Module:
     known = dict(model.named_modules())
-    if name not in known:
+    if not name or name not in known:  # the model itself has no name
         raise InputError(f"attach: head={name!r} is not in the model{nearest(name, known)}")
     return known[name]
 

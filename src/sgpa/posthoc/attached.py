@@ -32,6 +32,10 @@ class AttachedGp:
 
     The model itself is not touched: hooks are there only while `fit`, `calibrate` or `predict` run, so that
     `model(x)` is what it was.
+
+    Example:
+        >>> gp = sgpa.attach(model).fit(train_loader).calibrate(held_out_loader)  # doctest: +SKIP
+        >>> gp.predict(batch).probabilities  # doctest: +SKIP
     """
 
     def __init__(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sgpa.core.errors import InputError
 from sgpa.core.precision import full_precision
 from sgpa.core.saved_tensors import check_tensors
 from sgpa.posthoc.head_gps import HeadGps
@@ -42,6 +43,8 @@ class FeatureGp:
 
     def variance(self, x: Tensor) -> Tensor:
         """Prior variance that the inducing points leave at x [..., E], in [0, 1]: [...]."""
+        if x.shape[-1] != len(self.centre):
+            raise InputError(f"head: its input has width {x.shape[-1]}, in training {len(self.centre)}")
         with full_precision(x):
             whitened = (x.float() - self.centre) @ self.root
         return self.gp.variance(whitened.unsqueeze(-2)).squeeze(-1)

@@ -240,21 +240,21 @@ def _costs(methods: Mapping[str, Any]) -> Titled:
 
 def _detection(audit: Mapping[str, Any]) -> Section:
     """How well scores recognise perturbed rows."""
-    found = audit["detection"]
+    detection = audit["detection"]
     section = Section(
         "detection",
         "Recognising unfamiliar rows",
-        f"{found['rows']} test rows were changed so that they are no longer what the model was trained for. "
-        "A good score is higher for a changed row than for a test row. No score was chosen or tuned on "
-        "changed rows.",
+        f"{detection['rows']} test rows were changed so that they are no longer what the model was "
+        "trained for. A good score is higher for a changed row than for a test row. No score was chosen or "
+        "tuned on changed rows.",
     )
     mean = Column("", "mean", "auroc", label="Mean ↑")
-    kinds = next(iter(found["by_perturbation"].values()))
+    kinds = next(iter(detection["by_perturbation"].values()))
     columns = (mean, *(Column("", kind, "auroc", label=kind.capitalize()) for kind in kinds))
-    names = {name: ("", found["names"][name]) for name in DETECTORS if name in found["mean"]}
+    names = {name: ("", detection["names"][name]) for name in DETECTORS if name in detection["mean"]}
     cells = {}
     for name, key in names.items():
-        each = {**found["by_perturbation"][name], "mean": found["mean"][name]}
+        each = {**detection["by_perturbation"][name], "mean": detection["mean"][name]}
         for column in columns:
             cells[key, column] = Cell(each[column.shift]["value"], each[column.shift]["error"], 1)
     rows = tuple(names.values())

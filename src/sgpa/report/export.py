@@ -36,7 +36,7 @@ TITLES = {CLEAN: "in-distribution", ROBUSTNESS: "robustness", DETECTION: "OOD de
 
 def markdown_tables(material: Material) -> dict[str, str]:
     """File name -> text: one file per evaluation of a task; published values below ours."""
-    found = {}
+    files = {}
     for evaluation, title in TITLES.items():
         tables = _tables(material, evaluation)
         if tables:
@@ -49,21 +49,21 @@ def markdown_tables(material: Material) -> dict[str, str]:
                     notes(shown).replace("*", "\\*"),
                 ]
             name = "-".join(filter(None, (*material.task, evaluation)))
-            found[f"{name}.md"] = "\n\n".join(filter(None, blocks)) + "\n"
-    return found
+            files[f"{name}.md"] = "\n\n".join(filter(None, blocks)) + "\n"
+    return files
 
 
 def _tables(material: Material, evaluation: str) -> list[tuple[str, Table]]:
     """One table of all metrics; of graded shifts, one table per metric with a column per strength."""
     cells = material.cells
-    found = [c for c in columns_of(cells, evaluation) if not corruption_type(c.shift)]
-    if not any(split_shift(c.shift)[1] is not None for c in found):
+    measured = [c for c in columns_of(cells, evaluation) if not corruption_type(c.shift)]
+    if not any(split_shift(c.shift)[1] is not None for c in measured):
         table = evaluation_table(cells, evaluation)
         return [("", table)] if table.rows else []
     tables = []
-    for family in dict.fromkeys(split_shift(c.shift)[0] for c in found):
+    for family in dict.fromkeys(split_shift(c.shift)[0] for c in measured):
         words = sentence_case(shift_name(family))
-        own = [c for c in found if split_shift(c.shift)[0] == family]
+        own = [c for c in measured if split_shift(c.shift)[0] == family]
         for name in metric_order(c.metric for c in own):
             columns = [
                 Column(c.evaluation, c.shift, name, label=f"strength {split_shift(c.shift)[1] or '–'}")

@@ -61,12 +61,12 @@ def judge(results: Mapping[str, Any]) -> Judgement | None:
 
 def row_scores(curves: Sequence[Mapping[str, Any]]) -> dict[Key, Rows]:
     """The scores of single rows, of the first seed of every method."""
-    found: dict[Key, Rows] = {}
+    scores: dict[Key, Rows] = {}
     for curve in curves:
         if curve.get("kind") == "rows":
             key = (curve["attention"] or "", curve["method"])
-            found.setdefault(key, {name: np.asarray(v, float) for name, v in curve["data"].items()})
-    return found
+            scores.setdefault(key, {name: np.asarray(v, float) for name, v in curve["data"].items()})
+    return scores
 
 
 def with_row_errors(cells: Cells, curves: Sequence[Mapping[str, Any]]) -> Cells:

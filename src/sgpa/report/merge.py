@@ -109,19 +109,19 @@ def _under(item: Mapping[str, Any]) -> str:
 def timings(results: Results) -> list[dict[str, Any]]:
     """Timings with their task, which is that of the records where a run has only one."""
     given = (results.get("run") or {}).get("timings") or []
-    found = tasks(results["records"])
-    if len(found) > 1 and any("dataset" not in timing for timing in given):
+    named = tasks(results["records"])
+    if len(named) > 1 and any("dataset" not in timing for timing in given):
         raise InputError("a timing lacks its dataset, and the run has several; give each timing a dataset")
-    return [{"dataset": found[0][0], "augmentation": found[0][1], **timing} for timing in given]
+    return [{"dataset": named[0][0], "augmentation": named[0][1], **timing} for timing in given]
 
 
 def _same_data(results: Sequence[Results]) -> dict[str, Any]:
     """The fingerprints of all data sets; raises where two runs disagree."""
-    found: dict[str, Any] = {}
+    fingerprints: dict[str, Any] = {}
     for number, each in enumerate(results, start=1):
         for dataset, mark in ((each.get("run") or {}).get("data") or {}).items():
             marks = mark if isinstance(mark, Mapping) else {"": mark}
-            known = found.setdefault(dataset, {})
+            known = fingerprints.setdefault(dataset, {})
             for part, value in marks.items():
                 if known.setdefault(part, value) != value:
                     where = f"{dataset} ({part})" if part else dataset
@@ -129,7 +129,7 @@ def _same_data(results: Sequence[Results]) -> dict[str, Any]:
                         f"results {number} were made from other data than those before: {where} is {value}, "
                         f"before it was {known[part]}; evaluate all methods on the same data"
                     )
-    return {dataset: known[""] if list(known) == [""] else known for dataset, known in found.items()}
+    return {dataset: known[""] if list(known) == [""] else known for dataset, known in fingerprints.items()}
 
 
 def _runs(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

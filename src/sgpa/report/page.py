@@ -93,7 +93,7 @@ def write_report(results: Mapping[str, Any], directory: Path, *, pdf: bool = Tru
 def _materials(results: Mapping[str, Any], judgement: Judgement | None) -> list[Material]:
     records, curves = results["records"], results.get("curves") or []
     costs = cost_and_training.cost_records(timings(results))
-    found = tasks(records)
+    all_tasks = tasks(records)
     style = looks(key_order((r.get("attention") or "", r["method"]) for r in (*records, *costs, *curves)))
     return [
         Material(
@@ -105,8 +105,8 @@ def _materials(results: Mapping[str, Any], judgement: Judgement | None) -> list[
             judged=None if judgement is None else judgement.key,
             test_rows=count_rows(aggregate(records, task), own),
         )
-        for task in found
-        for own in (curves if len(found) == 1 else [c for c in curves if _belongs(c, task)],)
+        for task in all_tasks
+        for own in (curves if len(all_tasks) == 1 else [c for c in curves if _belongs(c, task)],)
     ]
 
 
@@ -125,7 +125,7 @@ def _parts(
         together = overall({m.task: m.cells for m in materials}) if several else ""
         parts.append(Part("", "", together, [front]))
     for material in materials:
-        found = findings(material.cells)
+        sentences = findings(material.cells)
         made = [section(material) for section in SECTIONS]
         title = task_name(material.task) if several else ""
         prefix = _slug("-".join(material.task)) + "-" if several else ""
@@ -133,11 +133,11 @@ def _parts(
         for section in shown:  # every introduction appears once
             section.intro = "" if section.name in explained else section.intro
         explained |= {section.name for section in shown}
-        summary = standing([material.cells]) if several else verdict(found, material.cells)
+        summary = standing([material.cells]) if several else verdict(sentences, material.cells)
         problems = warnings(material)
         if judgement is not None:
-            summary, problems, found = judgement.summary, [*judgement.problems, *problems], []
-        parts.append(Part(title, prefix, summary, shown, found, problems))
+            summary, problems, sentences = judgement.summary, [*judgement.problems, *problems], []
+        parts.append(Part(title, prefix, summary, shown, sentences, problems))
     return parts
 
 

@@ -37,8 +37,8 @@ def paired_difference(a: Mapping[Any, float], b: Mapping[Any, float]) -> Differe
     Differences that are all zero give p = 1. Differences that are all the same number other than zero have
     no spread to test against (t would be infinite): they give no p-value.
 
-    >>> found = paired_difference({0: 1.0, 1: 2.0, 2: 6.0}, {0: 0.0, 1: 0.0, 2: 3.0})
-    >>> found.mean, found.n, round(found.p, 4)
+    >>> difference = paired_difference({0: 1.0, 1: 2.0, 2: 6.0}, {0: 0.0, 1: 0.0, 2: 3.0})
+    >>> difference.mean, difference.n, round(difference.p, 4)
     (2.0, 3, 0.0742)
     """
     seeds = [seed for seed in a if seed in b]
@@ -64,24 +64,24 @@ def against_mle(cells: Cells, column: Column) -> dict[Key, Difference]:
     The members of an ensemble have seeds of their own: it shares its seed with a single model by name only.
     """
     rows = key_order(row for row, c in cells if c == column)
-    found = {}
+    differences = {}
     for attention, method in rows:
         if method != "mle" and not is_ensemble(method) and (attention, "mle") in rows:
             a, b = (cells[(attention, m), column].by_seed for m in (method, "mle"))
             if (difference := paired_difference(a, b)) is not None:
-                found[attention, method] = difference
-    return found
+                differences[attention, method] = difference
+    return differences
 
 
 def with_marks(table: Table) -> Table:
     """The table with a mark at every cell that differs from MLE of the same attention."""
-    found = {
+    marks = {
         (row, column): MARK
         for column in table.columns
         for row, difference in against_mle(table.cells, column).items()
         if difference.significant
     }
-    return replace(table, marks=found)
+    return replace(table, marks=marks)
 
 
 def difference_table(table: Table) -> Table:
@@ -123,7 +123,7 @@ def best_against_second(cells: Cells, columns: Iterable[Column]) -> list[Top]:
 
     An ensemble and a single model share no seeds.
     """
-    found = []
+    tops = []
     for column in columns:
         order = ranked(cells, column)
         singles = [(row, cell) for row, cell in order if not is_ensemble(row[1])]
@@ -133,5 +133,5 @@ def best_against_second(cells: Cells, columns: Iterable[Column]) -> list[Top]:
                 if is_ensemble(best[1]) != is_ensemble(second[1]):
                     continue
                 if (difference := paired_difference(a.by_seed, b.by_seed)) is not None:
-                    found.append(Top(column, best, second, difference))
-    return found
+                    tops.append(Top(column, best, second, difference))
+    return tops

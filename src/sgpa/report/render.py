@@ -182,13 +182,13 @@ def _cell_html(table: Table, row: Key, column: Column, best: bool) -> str:
 
 def _groups(table: Table) -> list[tuple[str, int]]:
     """Group titles with the number of adjacent columns under each."""
-    found: list[tuple[str, int]] = []
+    groups: list[tuple[str, int]] = []
     for column in table.columns:
-        if found and found[-1][0] == column.group:
-            found[-1] = (column.group, found[-1][1] + 1)
+        if groups and groups[-1][0] == column.group:
+            groups[-1] = (column.group, groups[-1][1] + 1)
         else:
-            found.append((column.group, 1))
-    return found
+            groups.append((column.group, 1))
+    return groups
 
 
 def _edges(table: Table) -> list[str]:

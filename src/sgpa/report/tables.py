@@ -134,16 +134,16 @@ def ranked(cells: Cells, column: Column) -> list[tuple[Key, Cell]]:
     """Rows of a column from best to worst; none where neither direction is better."""
     higher = metric(column.metric).higher_is_better
     rows = [] if higher is None else key_order(row for row, c in cells if c == column)
-    found = [(row, cells[row, column]) for row in rows]
-    return sorted(found, key=lambda row: row[1].mean, reverse=bool(higher))
+    scored = [(row, cells[row, column]) for row in rows]
+    return sorted(scored, key=lambda row: row[1].mean, reverse=bool(higher))
 
 
 def columns_of(cells: Cells, evaluation: str) -> list[Column]:
     """Columns of one evaluation, by shift in the order they come, metrics in their usual order."""
-    found = list(dict.fromkeys(column for _, column in cells if column.evaluation == evaluation))
-    shifts = list(dict.fromkeys(column.shift for column in found))
-    order = metric_order(column.metric for column in found)
-    return sorted(found, key=lambda column: (shifts.index(column.shift), order.index(column.metric)))
+    columns = list(dict.fromkeys(column for _, column in cells if column.evaluation == evaluation))
+    shifts = list(dict.fromkeys(column.shift for column in columns))
+    order = metric_order(column.metric for column in columns)
+    return sorted(columns, key=lambda column: (shifts.index(column.shift), order.index(column.metric)))
 
 
 def make_table(cells: Cells, columns: Iterable[Column]) -> Table:

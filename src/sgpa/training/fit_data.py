@@ -65,6 +65,7 @@ def split(
         if isinstance(validation, int | str) or validation is None:
             check_fields("fit", [("validation", validation, False, "between 0 and 1, or held-out data")])
         given = validation if isinstance(validation, tuple) else (validation, None)
+        check_fields("fit", [("validation", validation, len(given) == 2, "a pair (inputs, targets)")])
         regression = data.targets.is_floating_point()
         held_out, words = as_data(*given, regression=regression, name="validation ")
         if words:

@@ -3,6 +3,8 @@
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
+import torch
+
 from sgpa.core.errors import ConfigError, nearest
 from sgpa.core.names import METHOD_ALIASES
 from sgpa.methods import CATALOGUE, Method, Mle, Sgpa
@@ -57,7 +59,8 @@ def resolve_method(method: str | Method, config: ModelConfig, sgpa: Sgpa) -> tup
         raise ConfigError(
             f"fit: method {method.id} predicts classes; config.likelihood={config.likelihood!r}"
         )
-    built = method.build(config).config
+    with torch.random.fork_rng(devices=[]):  # initial values are drawn
+        built = method.build(config).config
     for f in fields(config):
         given, used = getattr(config, f.name), getattr(built, f.name)
         default = f.default_factory() if f.default_factory is not MISSING else f.default

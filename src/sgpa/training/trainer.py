@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sgpa.core import devices
-from sgpa.core.counters import FLOAT64_PASSES, counting
+from sgpa.core.counters import STEPS_NEED_FLOAT64, counting
 from sgpa.core.devices import check_device
 from sgpa.core.errors import NumericalError
 from sgpa.core.noise import check_seed
@@ -201,7 +201,7 @@ class _Run:
                 self.select(choice, line)
             with counting() as counted:
                 line["layers"] = [asdict(d) for d in diagnose(model, self.validation.inputs[:DIAGNOSED])]
-            if counted.get(FLOAT64_PASSES):
+            if counted.get(STEPS_NEED_FLOAT64):
                 self.files.note[COARSE] = True
             if self.stopped_improving:
                 line["stopped_early"] = True

@@ -153,18 +153,19 @@ def test_a_full_disk_while_tensors_are_written_is_an_error_of_the_system(tmp_pat
 
 def test_a_full_disk_while_the_page_is_drawn_is_one_line(tmp_path, monkeypatch):
     run_benchmark(tmp_path)
-    write, calls = Path.write_bytes, []
+    write = Path.write_bytes
+    for kind in (".svg", ".pdf", ".html"):
 
-    def full(path, data):
-        calls.append(path)
-        if ".svg" in path.name:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(path, data)
+        def full(path, data, kind=kind):
+            if f"{kind}." in path.name:  # a temporary file
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return write(path, data)
 
-    monkeypatch.setattr(Path, "write_bytes", full)
-    complaint = sgpa("report", tmp_path).complaint
-    assert "No space left on device" in complaint
-    assert ".svg" in complaint
+        monkeypatch.setattr(Path, "write_bytes", full)
+        complaint = sgpa("report", tmp_path).complaint
+        assert kind in complaint
+        assert "No space left on device" in complaint
+        assert "free some space" in complaint
     monkeypatch.undo()
     assert sgpa("report", tmp_path).code == 0
     assert not list(tmp_path.rglob("*.tmp"))

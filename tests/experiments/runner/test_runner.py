@@ -192,14 +192,14 @@ def test_progress_of_processes_arrives_and_an_interrupt_does_not_wait_for_jobs(t
 
 def processes_with(token):
     """The processes that have a word in their environment."""
-    found = []
+    process_ids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if token.encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
+                process_ids.append(int(folder.name))
         except OSError:
             continue
-    return found
+    return process_ids
 
 
 @linux

@@ -105,9 +105,9 @@ def passes(function, inputs, rbf, of):
     out = {name: y for name, y in function(**leaves, rbf=rbf).items() if name in of}
     draw = normal(7)
     given = [draw(*y.shape).to(y) for y in out.values()]
-    found = torch.autograd.grad(list(out.values()), list(leaves.values()), given, materialize_grads=True)
+    gradients = torch.autograd.grad(list(out.values()), list(leaves.values()), given, materialize_grads=True)
     return {name: y.detach() for name, y in out.items()} | {
-        f"d{name}": g for name, g in zip(leaves, found, strict=True)
+        f"d{name}": g for name, g in zip(leaves, gradients, strict=True)
     }
 
 
@@ -137,8 +137,8 @@ def scales(inputs, exact, rbf):
     }
 
 
-def errors(found, exact, scale):
-    return {name: float((found[name] - y).abs().max()) / scale[name] for name, y in exact.items()}
+def errors(actual, exact, scale):
+    return {name: float((actual[name] - y).abs().max()) / scale[name] for name, y in exact.items()}
 
 
 class Tf32(TorchDispatchMode):
@@ -209,14 +209,14 @@ def test_views_of_one_tensor_and_expanded_gradients_are_read_correctly(name):
     B, T, H, D, rbf = 2, 37, 2, 5, name == "rbf"
     given = problem(B, H, T, 4, D, rbf)
     both = torch.stack([given.pop("x"), given.pop("v")], 2)  # [B, T, 2, H, D]
-    found = []
+    results = []
     for function in (plain, fused):
         leaf = both.clone().requires_grad_()
         x, v = leaf.unbind(2)
         out = function(x, v, **given, rbf=rbf)
         (gradient,) = torch.autograd.grad(sum(y.sum() for y in out.values()), leaf)
-        found.append([*out.values(), gradient])
-    for a, b in zip(*found, strict=True):
+        results.append([*out.values(), gradient])
+    for a, b in zip(*results, strict=True):
         assert float((a - b).detach().abs().max()) <= (2**-9 if GPU else 2e-6) * float(a.detach().abs().max())
 
 
@@ -309,9 +309,9 @@ def plain_inducing(k_g, log_variance, raw, v_g, rbf):
     return pack(L_inv, k, w, lv), (s @ s.mT).movedim(-3, -1), orthogonal_kl_g(w, s)
 
 
-def relative(found, exact):
-    found, exact = found.detach().double(), exact.detach()
-    return float((found - exact).abs().max()) / max(1e-3, float(exact.abs().max()))
+def relative(actual, exact):
+    actual, exact = actual.detach().double(), exact.detach()
+    return float((actual - exact).abs().max()) / max(1e-3, float(exact.abs().max()))
 
 
 @kernels
@@ -323,15 +323,15 @@ def test_states_and_their_gradients_are_those_of_float64(name, heads, M, D):
     leaves = parameters(heads, M, D)
     with torch.no_grad():
         leaves[0].mul_(1.0 if rbf else 0.3)
-    found, exact = fused_inducing(*leaves, 1e-6, rbf), plain_inducing(*leaves, rbf)
-    for a, b in zip(found, exact, strict=True):
+    fused, exact = fused_inducing(*leaves, 1e-6, rbf), plain_inducing(*leaves, rbf)
+    for a, b in zip(fused, exact, strict=True):
         assert a.shape == b.shape
         assert relative(a, b) < 2e-7
     weights = [normal(5)(*b.shape).float().to(DEVICE) for b in exact]
     weights[0][..., M + 2 * D + 1 :] = 0  # what fills a row up has no gradient
     ours, theirs = (
         torch.autograd.grad(sum((y * w).sum() for y, w in zip(each, weights, strict=True)), leaves)
-        for each in (found, exact)
+        for each in (fused, exact)
     )
     for a, b in zip(ours, theirs, strict=True):
         assert relative(a, b.double()) < 2e-6

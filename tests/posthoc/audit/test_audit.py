@@ -1,7 +1,9 @@
 """Audits of tiny classifiers of texts and images."""
 
 import json
+import os
 import re
+import socket
 
 import pytest
 import torch
@@ -160,6 +162,19 @@ def test_an_audit_does_not_change_the_model(place):
     torch.testing.assert_close(batch["pixel_values"], rows.items[:32].float() / 127.5 - 1, atol=1e-5, rtol=0)
     for name, x in classifier.model.state_dict().items():
         assert torch.equal(x, before[name])
+
+
+@pytest.mark.parametrize("kind", ["texts", "images"])
+def test_opening_a_model_leaves_the_environment_and_asks_no_server(place, kind, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    before = dict(os.environ)
+    open_classifier(place / kind, "cpu")
+    assert dict(os.environ) == before
 
 
 def test_perturbed_texts_keep_what_they_should():

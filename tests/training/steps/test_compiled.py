@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch._inductor.config
 
 from sgpa.core.inputs import Batch
 from sgpa.gp.fused import TRITON
@@ -39,6 +40,9 @@ from support.training_runs import (
 
 COMPILED = ("kernel-mle", "sdp-mle", "sgpa", "cheng-boots", "two samples")
 DROPPING = replace(CONFIG, dropout=0.3)
+# C++ without vectors or optimisation: built in seconds, and the same for every processor. (Torch caches
+# graphs without their instruction set, and fails where one that was cached with vectors is read without.)
+SCALAR = {"cpp.simdlen": 1, "aot_inductor.debug_compile": True}
 DECAY = 20.0  # of weights: a step of these tests takes some six percent
 
 
@@ -219,6 +223,7 @@ def test_which_models_are_compiled(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on the CPU")
+@torch._inductor.config.patch(SCALAR)
 def test_torch_compile_takes_the_step():
     config, optim = (
         replace(CONFIG, depth=1, dropout=0.0),

@@ -17,7 +17,7 @@ from sgpa.models import Transformer
 from sgpa.training.logs import read_log
 from sgpa.training.steps.distributed import share
 from support.paths import ROOT
-from support.torchrun_runs import CASES, FIRST_STEP, STOPPED, TINY, first_step, grid
+from support.torchrun_runs import BROKEN, CASES, FIRST_STEP, STOPPED, TINY, first_step, grid
 
 pytestmark = [
     pytest.mark.xdist_group("torchrun"),  # all in one process of the tests: they share what was trained
@@ -48,7 +48,13 @@ def torchrun(*command, seconds=120):
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
+    """The folder of all trainings, one of which was cut short before and is resumed."""
     folder = tmp_path_factory.mktemp("parallel")
+    broken = torchrun(SCRIPT, "break down", str(folder / BROKEN))
+    assert broken.returncode != 0
+    assert "this process is gone" in broken.stderr
+    assert (folder / BROKEN / "checkpoint.safetensors").exists()
+    assert not (folder / BROKEN / "model").exists()
     finished = torchrun(SCRIPT, "all", str(folder))
     assert finished.returncode == 0, finished.stderr
     return folder
@@ -85,8 +91,8 @@ def test_two_processes_predict_what_one_predicts(done, tmp_path, name):
         prediction = alone.predict(inputs)
         values = prediction.mean if alone.config.likelihood == "laplace" else prediction.probabilities
         predictions.append(values)
-    expected, found = predictions
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=2e-3)
+    expected, actual = predictions
+    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=2e-3)
     for a, b in zip(read_log(done / name / "log.jsonl"), read_log(tmp_path / "log.jsonl"), strict=True):
         assert a.keys() == b.keys()
         for key in ("epoch", "lr", "weight_g", "weight_a"):
@@ -126,17 +132,8 @@ def test_the_command_line_trains_with_all_processes(tmp_path):
     torch.testing.assert_close(*pair, rtol=0, atol=1e-3)
 
 
-@pytest.mark.slow
-def test_a_process_that_dies_ends_the_other_and_the_run_can_be_resumed(done, tmp_path):
-    broken = torchrun(SCRIPT, "break down", str(tmp_path))
-    assert broken.returncode != 0
-    assert "this process is gone" in broken.stderr
-    assert (tmp_path / "checkpoint.safetensors").exists()
-    assert not (tmp_path / "model").exists()
-    assert torchrun(SCRIPT, "resume", str(tmp_path)).returncode == 0
-    whole, cut = (
-        read_tensors(folder / "model" / "model.safetensors")[0] for folder in (done / STOPPED, tmp_path)
-    )
+def test_a_process_that_dies_ends_the_other_and_the_run_can_be_resumed(done):
+    whole, cut = (read_tensors(done / name / "model" / "model.safetensors")[0] for name in (STOPPED, BROKEN))
     assert all(torch.equal(whole[key], cut[key]) for key in whole)
 
 

@@ -179,6 +179,26 @@ def encode(
     return padded(torch.cat(rows), lengths, fill), lengths
 
 
+def unknown_words(tokenizer: Tokenizer, texts: Sequence[str]) -> Tensor | None:
+    """The share of each text's words that are not in the vocabulary, [N]; None where every word can be read.
+
+    >>> words = train_word_tokenizer(["a cat and a dog"] * 2)
+    >>> unknown_words(words, ["a cat", "ein Hund und a cat"])
+    tensor([0.0000, 0.6000])
+    """
+    mark = getattr(tokenizer.model, "unk_token", None)
+    if mark is None:
+        return None
+    shares = []
+    for i in range(0, len(texts), AT_ONCE):
+        clean = [collapse(text) for text in texts[i : i + AT_ONCE]]
+        for text, read in zip(clean, tokenizer.encode_batch(clean, add_special_tokens=False), strict=True):
+            spans = zip(read.tokens, read.offsets, strict=True)
+            words = [token for token, (a, b) in spans if any(c.isalnum() for c in text[a:b])]
+            shares.append(words.count(mark) / max(1, len(words)))
+    return torch.tensor(shares)
+
+
 def _first_occurrences(ids: Sequence[int], most: int) -> list[int]:
     """The different ids in the order in which they occur first; where there are too many, the last is kept.
 

@@ -22,7 +22,8 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
     if isinstance(CATALOGUE[method], Ensemble) and getattr(recipe.task, "per_seed", False):
         raise ConfigError(
             f"{method}: every seed of {recipe.name} has a split of its own, so the members of an ensemble "
-            "would train on each other's held-out rows, to which its temperature and trust limit are fitted"
+            "would train on each other's held-out rows, to which its temperature and trust limit are fitted "
+            "(allowed: single models, or one split for all seeds)"
         )
     point = Mle(attention=kind)
     mcd = replace(recipe.mcd, base=point)

@@ -63,8 +63,8 @@ def evaluate_baselines(run_folder: RunFolder, seeds: Sequence[int]) -> None:
     }
     if file.exists() and read_json(file, SavedBaselines).get("about") == about:
         return
-    found = _all_tests(recipe, task, seeds) if task.display is None else _rows(recipe, task, seeds[0])
-    write_json(file, {"about": about, **found})
+    measured = _all_tests(recipe, task, seeds) if task.display is None else _rows(recipe, task, seeds[0])
+    write_json(file, {"about": about, **measured})
 
 
 def _rows(recipe: Recipe, task: Task, seed: int) -> dict[str, Any]:

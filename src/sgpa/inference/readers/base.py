@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from torch import Tensor
+
 from sgpa.core.errors import InputError
 from sgpa.core.files import check_file_name, write_json
 from sgpa.core.inputs import Inputs
@@ -17,12 +19,14 @@ class Rows:
     """New inputs, and a description of each: its file, its row there, its text.
 
     `problems` has the reason for each input that cannot be read, by its place in `about`; `inputs` are the
-    others.
+    others. `unknown` [N] is the share of an input that the reader does not know, such as words outside of
+    the vocabulary; None where everything is known.
     """
 
     inputs: Inputs
     about: list[dict[str, Any]]
     problems: Mapping[int, str] = field(default_factory=dict)
+    unknown: Tensor | None = None
 
 
 class Reader(Protocol):

@@ -1,6 +1,7 @@
 """Reading many inputs of which some cannot be read: those are set aside, each with its reason."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def read_leniently(
         if not problems or len(problems) == len(items):
             raise error from None
     good = [item for i, item in enumerate(items) if i not in problems]
-    return Rows(_read(reader, good).inputs, items, problems)
+    return replace(_read(reader, good), about=items, problems=problems)
 
 
 def read(

@@ -11,7 +11,7 @@ from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.files import write_text
 from sgpa.data.texts.tables import TEXT_COLUMNS, read_unlabelled
-from sgpa.data.texts.tokenizer import MAX_TOKENS, encode
+from sgpa.data.texts.tokenizer import MAX_TOKENS, encode, unknown_words
 from sgpa.inference.readers.base import TOKENIZER, Rows, existing, save_settings
 
 TABLES = (".csv", ".tsv", ".tab", ".parquet")
@@ -42,7 +42,7 @@ class TextReader:
         about = read_rows(files, texts, column, column_names(self.column, TEXT_COLUMNS), "text")
         rows = [row["text"] for row in about]
         ids, _ = encode(self.tokenizer, rows, self.max_tokens, distinct=self.distinct)  # [N, T]
-        return Rows(ids, about)
+        return Rows(ids, about, unknown=unknown_words(self.tokenizer, rows))
 
     def save(self, folder: Path) -> None:
         """Write `reader.json` and `tokenizer.json`."""

@@ -77,7 +77,12 @@ class KernelConfig:
 @checked
 @dataclass(frozen=True, kw_only=True)
 class DotProductConfig:
-    """Scaled dot-product attention (id `sdp`)."""
+    """Scaled dot-product attention (id `sdp`); it has no settings.
+
+    Example:
+        >>> ModelConfig(embedding=PatchConfig(), attention=DotProductConfig()).attention
+        DotProductConfig()
+    """
 
     def build(self, width: int, heads: int, dropout: float, embedding: EmbeddingConfig) -> Attention:
         """The attention of one layer."""
@@ -88,7 +93,16 @@ class DotProductConfig:
 @checked
 @dataclass(frozen=True, kw_only=True)
 class KernelAttentionConfig:
-    """Kernel attention without uncertainty (id `kernel`)."""
+    """Kernel attention without uncertainty (id `kernel`).
+
+    Args:
+        kernel: the base kernel and its initial values.
+        tied: whether queries and keys are the same projection of a token, as a symmetric kernel needs.
+
+    Example:
+        >>> KernelAttentionConfig(kernel=KernelConfig(preset="paper")).tied
+        True
+    """
 
     kernel: KernelConfig = field(default_factory=KernelConfig)
     tied: bool = True

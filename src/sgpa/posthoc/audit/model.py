@@ -1,6 +1,5 @@
 """A classifier that `save_pretrained` wrote, with the tokenizer or image processor that lies beside it."""
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,7 +17,6 @@ from sgpa.posthoc.audit.checks import IMAGE, TEXT, read_kind
 
 MAX_TOKENS = 512  # longer texts are cut
 PIXELS = 224  # side of an image, where the processor does not say
-OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 
 Encode = Callable[[Any], dict[str, Tensor]]  # texts, or uint8 images [B, 3, s, s] -> arguments of the model
 
@@ -42,7 +40,6 @@ class Classifier:
 def open_classifier(folder: Path, device: str) -> Classifier:
     """Read a model folder; nothing is downloaded and no code of the folder runs."""
     kind = read_kind(folder)
-    os.environ.update(OFFLINE)
     if find_spec("transformers") is None:
         raise InputError("audit needs the package transformers; pip install transformers")
     transformers = need_transformers()

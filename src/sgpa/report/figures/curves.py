@@ -81,7 +81,7 @@ def mean_risk(curves: Iterable[Curve]) -> Line:
 
 def history(curves: Iterable[Curve], name: str, *, layers: bool = False) -> Line | None:
     """The history of `name` over seeds, cut to the shortest; None where no seed reports a number."""
-    found = []
+    logged = []
     for curve in curves:
         data = curve["data"].get("layers") or {} if layers else curve["data"]
         raw = data.get(name)
@@ -89,15 +89,15 @@ def history(curves: Iterable[Curve], name: str, *, layers: bool = False) -> Line
             values = numbers(raw)
             if np.isfinite(values).any() and values.ndim == 1 + layers:
                 epoch = curve["data"].get("epoch") or range(1, len(values) + 1)
-                found.append((numbers(list(epoch)), values))
-    if not found:
+                logged.append((numbers(list(epoch)), values))
+    if not logged:
         return None
-    length = min(min(len(epoch), len(values)) for epoch, values in found)
-    width = min(values.shape[-1] for _, values in found)
-    stack = np.stack([values[:length, :width] if layers else values[:length] for _, values in found])
+    length = min(min(len(epoch), len(values)) for epoch, values in logged)
+    width = min(values.shape[-1] for _, values in logged)
+    stack = np.stack([values[:length, :width] if layers else values[:length] for _, values in logged])
     n = np.isfinite(stack).sum(0)
     mean = np.where(n > 0, np.nan_to_num(stack).sum(0) / np.maximum(n, 1), np.nan)
     spread = np.where(np.isfinite(stack), stack - mean, 0.0)
     error = np.sqrt(np.square(spread).sum(0) / np.maximum(n - 1, 1) / np.maximum(n, 1))
     seen = n.reshape(length, -1).any(-1)  # epochs at which it was measured: only those make a line
-    return Line(found[0][0][:length][seen], mean[seen], error[seen])
+    return Line(logged[0][0][:length][seen], mean[seen], error[seen])

@@ -29,31 +29,31 @@ LAYERS = {
 
 def training_panels(curves: Mapping[Key, Sequence[Curve]]) -> list[Panel]:
     """A panel per logged quantity; quantities that are always zero are left out."""
-    found = []
+    shown = []
     for name, title in TRAINING.items():
         lines = {key: history(group, name) for key, group in curves.items()}
         kept = {k: line for k, line in lines.items() if line is not None and np.nanmax(np.abs(line.mean)) > 0}
         if kept:
-            found.append(Panel(title, kept))
-    return found
+            shown.append(Panel(title, kept))
+    return shown
 
 
 def layer_histories(curves: Sequence[Curve]) -> dict[str, Line]:
     """Per-layer quantities of one method, those that were logged."""
-    found = {name: history(curves, name, layers=True) for name in LAYERS}
-    return {name: h for name, h in found.items() if h is not None}
+    histories = {name: history(curves, name, layers=True) for name in LAYERS}
+    return {name: h for name, h in histories.items() if h is not None}
 
 
 @styled
 def layer_diagnostics(curves: Sequence[Curve]) -> Figure:
     """A panel per quantity with one line per layer, from light (first) to dark (last)."""
-    found = layer_histories(curves)
-    depth = max(h.mean.shape[1] for h in found.values())
+    histories = layer_histories(curves)
+    depth = max(h.mean.shape[1] for h in histories.values())
     shades = mpl.colormaps["YlGnBu"](np.linspace(0.42, 1.0, depth))
     dashes = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
-    figure = blank(2.2 * -(-len(found) // 2) + 0.45)
-    drawn = panels(figure, len(found), sharex=True)
-    for axes, (name, h) in zip(drawn, found.items(), strict=True):
+    figure = blank(2.2 * -(-len(histories) // 2) + 0.45)
+    drawn = panels(figure, len(histories), sharex=True)
+    for axes, (name, h) in zip(drawn, histories.items(), strict=True):
         kept = thinned(len(h.x))
         for layer in range(h.mean.shape[1]):
             look = {

@@ -27,15 +27,15 @@ class Example:
 
 def match_examples(curves: Mapping[Key, Sequence[Curve]]) -> list[Example]:
     """Examples of each method's first seed, matched by caption; repeated captions are matched in order."""
-    found: dict[tuple[str, int], tuple[np.ndarray, dict[Key, Mapping[str, Any]]]] = {}
+    by_caption: dict[tuple[str, int], tuple[np.ndarray, dict[Key, Mapping[str, Any]]]] = {}
     for key, group in curves.items():
         seen: dict[str, int] = {}
         for item in group[0]["data"]:
             caption = str(item["caption"])
             seen[caption] = seen.get(caption, 0) + 1
-            _, answers = found.setdefault((caption, seen[caption]), (numbers(item["image"]), {}))
+            _, answers = by_caption.setdefault((caption, seen[caption]), (numbers(item["image"]), {}))
             answers[key] = item
-    return [Example(caption, image, answers) for (caption, _), (image, answers) in found.items()]
+    return [Example(caption, image, answers) for (caption, _), (image, answers) in by_caption.items()]
 
 
 @styled

@@ -29,11 +29,11 @@ LONGEST = 12  # characters of a class in the head of the confusion table
 def cases(material: Material) -> Section:
     """The confusion table and the cases of the model that predicts."""
     section = Section("cases", "Single answers", "")
-    found = {k: v for k, v in select(material.curves, "cases").items() if not is_baseline(k[1])}
-    key = material.judged if material.judged in found else next(iter(found), None)
+    by_method = {k: v for k, v in select(material.curves, "cases").items() if not is_baseline(k[1])}
+    key = material.judged if material.judged in by_method else next(iter(by_method), None)
     if key is None:
         return section
-    data = found[key][0]["data"]
+    data = by_method[key][0]["data"]
     section.intro = f"Test rows as {labels([key])[key]} answers them."
     if data.get("confusion"):
         caption = "Test rows by true class (rows) and answer (columns); right answers are on the diagonal."

@@ -25,18 +25,18 @@ def examples(material: Material) -> Section:
         "Single inputs with the probability each method gives to every class. H is the entropy of the "
         "prediction and MI its mutual information, the part that comes from the model; both in nats.",
     )
-    found = match_examples(select(material.curves, "examples"))
-    if found:
-        shown = min(len(found), MOST_EXAMPLES)
+    matched = match_examples(select(material.curves, "examples"))
+    if matched:
+        shown = min(len(matched), MOST_EXAMPLES)
         caption = "First seed of each method." + (
-            f" {shown} of {len(found)} examples." if shown < len(found) else ""
+            f" {shown} of {len(matched)} examples." if shown < len(matched) else ""
         )
-        spoken = "Class probabilities for: " + ", ".join(e.caption for e in found[:shown]) + "."
-        keys = key_order(key for example in found for key in example.answers)
+        spoken = "Class probabilities for: " + ", ".join(e.caption for e in matched[:shown]) + "."
+        keys = key_order(key for example in matched for key in example.answers)
         for number, start in enumerate(range(0, len(keys), METHODS_ABREAST)):
             few = keys[start : start + METHODS_ABREAST]
             name = f"examples-{number + 1}" if number else "examples"
-            figure = example_predictions(found, few, material.style)
+            figure = example_predictions(matched, few, material.style)
             fold = "The other methods" if number else ""
             section.plots.append(Plot(name, figure, caption, spoken, fold))
     return section

@@ -117,17 +117,17 @@ def compare(cells: Cells, column: Column, among: Set[Key] | None = None) -> Comp
 
 def settings(cells: Cells) -> list[tuple[str, str, list[Column]]]:
     """Title, first words of a sentence, and columns of every setting that was measured."""
-    found = [("Clean test set", "On the clean test set", [Column(CLEAN, "", m) for m in COMPARED])]
+    measured = [("Clean test set", "On the clean test set", [Column(CLEAN, "", m) for m in COMPARED])]
     for shift in strongest(cells):
         name = shift_name(shift)
         columns = [Column(ROBUSTNESS, shift, m) for m in COMPARED]
         title = "Strongest shift" if split_shift(shift)[1] is not None else "Shift"
-        found.append((f"{title}: {name}", f"Under {name}", columns))
+        measured.append((f"{title}: {name}", f"Under {name}", columns))
     for shift in dict.fromkeys(c.shift for _, c in cells if c.evaluation == DETECTION):
         name = shift_name(shift)
         columns = [Column(DETECTION, shift, "auroc"), Column(TRUST, shift, "novelty_auroc")]
-        found.append((f"OOD detection: {name}", f"In detecting {name}", columns))
-    return found
+        measured.append((f"OOD detection: {name}", f"In detecting {name}", columns))
+    return measured
 
 
 def findings(cells: Cells) -> list[Finding]:
@@ -136,7 +136,7 @@ def findings(cells: Cells) -> list[Finding]:
     The methods are compared with each other, then SGPA with every simple baseline.
     """
     names = _spoken_names(cells)
-    found = []
+    made = []
     for title, opening, columns in settings(cells):
         parts = [part for rows in _rivals(cells) if (part := _comparisons(cells, columns, rows))]
         if parts:
@@ -144,8 +144,8 @@ def findings(cells: Cells) -> list[Finding]:
             lines = tuple(_line(c, names) for c in comparisons)
             short = [_against(part, names) if len(parts) > 1 else _short(part, names) for part in parts]
             text = f"{opening}, {short[0]}." + "".join(f" {sentence_case(one)}." for one in short[1:])
-            found.append(Finding(title, text, lines, comparisons))
-    return found
+            made.append(Finding(title, text, lines, comparisons))
+    return made
 
 
 def _spoken_names(cells: Cells) -> dict[Key, str]:
@@ -244,8 +244,8 @@ def standing(tasks: Sequence[Cells]) -> str:
 
 def _tally(tasks: Sequence[Cells], among: Set[Key], rival: str) -> str:
     measured = [(cells, c) for cells in tasks for _, _, columns in settings(cells) for c in columns]
-    found = [compare(cells, column, among) for cells, column in measured]
-    ours = [c for c in found if c is not None and "sgpa" in (c.best[1], c.other[1])]
+    comparisons = [compare(cells, column, among) for cells, column in measured]
+    ours = [c for c in comparisons if c is not None and "sgpa" in (c.best[1], c.other[1])]
     if not ours:
         return ""
     level = sum(c.level for c in ours)
@@ -266,10 +266,10 @@ def basis(cells: Iterable[Cell]) -> str:
     return f"Numbers are means over {span} seeds; a clear difference exceeds two standard errors{single}."
 
 
-def verdict(found: Sequence[Finding], cells: Cells) -> str:
+def verdict(shown: Sequence[Finding], cells: Cells) -> str:
     """A paragraph: how often SGPA is better, where not, and the seeds; without SGPA, who is best where."""
     counts = standing([cells])
-    where = exceptions(cells) if counts else [f.short for f in found]
+    where = exceptions(cells) if counts else [f.short for f in shown]
     return " ".join(filter(None, (counts, *where, basis(cells.values()))))
 
 
@@ -290,7 +290,7 @@ def _places(cells: Cells, rows: Set[Key], *, level: bool) -> list[str]:
     """Metrics and where they were measured: those without a clear best row, or those where SGPA is worse."""
     places = []
     for _, opening, columns in settings(cells):
-        found = [c for c in _comparisons(cells, columns, rows) if level or c.best[1] != "sgpa"]
-        metrics = [metric_words(c.column.metric) for c in found if c.level == level]
+        comparisons = [c for c in _comparisons(cells, columns, rows) if level or c.best[1] != "sgpa"]
+        metrics = [metric_words(c.column.metric) for c in comparisons if c.level == level]
         places += [f"{listed(metrics)} {opening[0].lower()}{opening[1:]}"] if metrics else []
     return places

@@ -30,8 +30,8 @@ def best_where(tasks: ByTask) -> Grid:
     for task, cells in tasks.items():
         own = []
         for title, _, columns in settings(cells):
-            found = {c.metric: compare(cells, c) for c in columns}
-            held = {name: c for name, c in found.items() if c is not None}
+            compared = {c.metric: compare(cells, c) for c in columns}
+            held = {name: c for name, c in compared.items() if c is not None}
             if held:
                 first = next((held[name] for name in FIRST if name in held), None)
                 rest = [held.get(name) for name in ("nll", "ece")]

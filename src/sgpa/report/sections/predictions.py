@@ -180,15 +180,15 @@ def robustness(material: Material) -> Section:
         "its accuracy falls, so that NLL and ECE rise slowly.",
     )
     cells = material.cells
-    found = [c for c in columns_of(cells, ROBUSTNESS) if not corruption_type(c.shift)]
-    for family in dict.fromkeys(split_shift(c.shift)[0] for c in found):
-        own = [c for c in found if split_shift(c.shift)[0] == family]
+    shifted = [c for c in columns_of(cells, ROBUSTNESS) if not corruption_type(c.shift)]
+    for family in dict.fromkeys(split_shift(c.shift)[0] for c in shifted):
+        own = [c for c in shifted if split_shift(c.shift)[0] == family]
         section.plots.append(_family(material, family, own))
     section.plots += _by_type(material)
-    graded = any(split_shift(c.shift)[1] is not None for c in found)
-    for name in metric_order(c.metric for c in found):
+    graded = any(split_shift(c.shift)[1] is not None for c in shifted)
+    for name in metric_order(c.metric for c in shifted):
         columns = []
-        for c in (c for c in found if c.metric == name):
+        for c in (c for c in shifted if c.metric == name):
             family, strength = split_shift(c.shift)
             label = metric(name).heading if strength is None else f"strength {strength}"
             columns.append(Column(c.evaluation, c.shift, c.metric, sentence_case(shift_name(family)), label))

@@ -116,7 +116,9 @@ def not_finite(state: RunState, loss: Loss, info: StepInfo) -> str:
     parts = {"nll": loss.nll, "kl_g": loss.kl_g, "kl_a": loss.kl_a}
     bad = [name for name, value in parts.items() if not value.isfinite()]
     bad += [
-        n for n, p in state.model.named_parameters() if p.grad is not None and not p.grad.isfinite().all()
+        f"the gradient of {n}"
+        for n, p in state.model.named_parameters()
+        if p.grad is not None and not p.grad.isfinite().all()
     ]
     return (
         f"{bad[0] if bad else 'the gradient norm'} is not finite; "

@@ -1,5 +1,6 @@
 """How a step is recorded: the tensors it reads and writes, and CUDA graphs."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -48,7 +49,9 @@ class CudaGraphs:
         """Run the rehearsal with every synchronisation of the processor with the GPU an error."""
         mode = torch.cuda.get_sync_debug_mode()
         torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
+        with warnings.catch_warnings():  # torch says once that this mode is a prototype
+            warnings.filterwarnings("ignore", message="Synchronization debug mode")
+            torch.cuda.set_sync_debug_mode("error")
         try:
             rehearsal()
         finally:

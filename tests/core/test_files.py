@@ -1,0 +1,19 @@
+"""JSON that cannot be printed or written again is refused where it is read."""
+
+import pytest
+
+from sgpa.core.errors import CheckpointError
+from sgpa.core.files import read_json, write_json
+
+
+def test_names_of_any_language_are_read_again(tmp_path):
+    names = ["é", "猫", "🐈", 'a "word"', "C:\\users"]
+    write_json(tmp_path / "names.json", names)
+    assert read_json(tmp_path / "names.json", list[str]) == names
+
+
+@pytest.mark.parametrize("text", [r'["\ud800"]', r'{"a\udfff": 1}', r'["\ude00\ud83d"]'])
+def test_half_of_a_surrogate_pair_is_refused(text, tmp_path):
+    (tmp_path / "names.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"names.json is not valid JSON .*surrogates not allowed"):
+        read_json(tmp_path / "names.json", list[str] | dict[str, int])
