@@ -6,10 +6,11 @@ from torch import nn
 
 from sgpa.posthoc.calls import read_batch
 from sgpa.posthoc.replay import Tape, repeated
-from support.tiny_transformers import ARCHITECTURES, attached, batch, bert, make, vit
+from support.tiny_transformers import ARCHITECTURES, attached, batch, bert, llama_classifier, make, vit
 
 REPLAYED = {"bert", "roberta", "distilbert", "vit", "deit", "llama_classifier", "qwen2", "gpt2"}
 REPLAYED |= {"TorchEncoder"}  # others run whole passes
+FIRST_TOKEN = {"bert", "roberta", "distilbert", "vit", "deit"}  # what they answer from
 LAST_TWO = torch.tensor([0.0, 0.3, 0.5, 0.0])  # σ² of three layers and the head
 
 
@@ -32,6 +33,7 @@ def test_replays_are_whole_passes_with_the_same_noise(build, rows):
     torch.testing.assert_close(short, whole, rtol=1e-4, atol=1e-4)
     assert not torch.allclose(whole[0], whole[1], atol=1e-3)
     assert gp._sampler.replays.get(1, False) == (build.__name__ in REPLAYED)
+    assert gp._sampler.first_tokens.get(1, False) == (build.__name__ in FIRST_TOKEN)
 
 
 def test_earlier_blocks_and_the_first_attention_run_once():
@@ -47,6 +49,27 @@ def test_earlier_blocks_and_the_first_attention_run_once():
     drawn(gp, inputs, replay=True, samples=3)
     counts = [calls.count(i) for i in range(6)]
     assert counts == [1, 2, 2, 1, 1, 2]  # three samples of six rows run together
+
+
+def test_the_last_block_reads_the_first_token_alone_where_the_model_does():
+    model = make(bert)
+    gp = attached(model)
+    inputs = batch(model, 6, labels=False)
+    drawn(gp, inputs, replay=True)
+    shapes = []
+    for layer in model.bert.encoder.layer:
+        layer.intermediate.dense.register_forward_hook(lambda _, __, out: shapes.append(list(out.shape)))
+    drawn(gp, inputs, replay=True)
+    assert shapes[3:] == [[18, 7, 24], [18, 1, 24]]  # after the pass without noise
+
+
+def test_rows_of_one_token_do_not_tell_which_token_is_read():
+    model = make(llama_classifier)
+    gp = attached(model)
+    for tokens in (1, 5):
+        inputs = {"input_ids": torch.arange(1, 1 + 3 * tokens).view(3, tokens)}
+        _, whole = drawn(gp, inputs, replay=False)
+        torch.testing.assert_close(drawn(gp, inputs, replay=True)[1], whole, rtol=1e-4, atol=1e-4)
 
 
 def test_without_noise_nothing_runs_again():

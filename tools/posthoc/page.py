@@ -206,11 +206,11 @@ changes a label; vector and matrix scaling, MC dropout, samples and ensembles ma
 - The weights of novelty come from held-out rows that were made unfamiliar: for images mixtures, tiles,
   noise, blur and low contrast; for texts joined halves, replaced, reversed and random words. None of the
   reported sets is among them. That novelty should learn its weights, and that a GP reads what the head
-  reads, was decided when the reported sets had been seen ([lab book](../../lab/posthoc.md)); other data
-  must confirm it.
+  reads, was decided when the reported sets had been seen. Which views it has was decided on perturbed rows
+  that the weights were not fitted to. Both were confirmed on other data ([lab book](../../lab/posthoc.md)).
 - One pass and novelty are computed from the columns that the runs kept, by the functions of the library.
-  There the GP over what the head reads has 4,000 rows to choose its points from; `fit` has 2,000. Ten
-  samples are without that GP.
+  There GPs over rows have 4,000 rows to choose their points from; `fit` has 2,000. Ten samples are without
+  the GP over what the head reads.
 - "GP on activations" is our own simple form of GAPA: a GP on what the head reads, 256 points, one scale.
 """
 

@@ -72,10 +72,15 @@ class Adapter:
             tensors |= gp.tensors(f"gp.{i}")
         return tensors | self.head_gp.tensors("gp.head")
 
-    def save(self, folder: Path) -> Path:
-        """Write a model card, tensors, then the config: a folder with a config is complete."""
+    def save(self, folder: Path, name: str | None = None) -> Path:
+        """Write a model card, tensors, then the config: a folder with a config is complete.
+
+        Args:
+            folder: where it is written.
+            name: what the card tells readers to attach; the folder where it is left out.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / CARD).write_text(model_card(self, str(folder)), encoding="utf-8")
+        (folder / CARD).write_text(model_card(self, name or str(folder)), encoding="utf-8")
         config: dict[str, Any] = {"format": FORMAT, "layers": len(self.gps)}
         config |= {"views": self.novelty.views.names}
         config |= {name: getattr(self, name) for name in ("modules", *NAMED)}

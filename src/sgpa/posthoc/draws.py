@@ -25,7 +25,8 @@ class Sampler:
     model: nn.Module
     sites: tuple[Site, ...]
     head: nn.Module
-    replays: dict[int, bool] = field(default_factory=dict)  # number of the first noisy site -> tried, right
+    replays: dict[int, bool] = field(default_factory=dict)  # first noisy site -> whether a replay is right
+    first_tokens: dict[int, bool] = field(default_factory=dict)  # and whether with first tokens alone
 
     def __call__(
         self,
@@ -63,7 +64,8 @@ class Sampler:
             noise = Noise(self.sites, gps, sigma, seen, seed)
             if tape is not None and first is not None:
                 if first not in self.replays:
-                    self.replays[first] = self._replay_is_right(call, seen, tape)
+                    self._try(first, call, seen, tape)
+                tape.first_token = self.first_tokens[first]
                 if self.replays[first]:
                     return seen, self._draw(call, noise, samples, tape=tape)
             return seen, self._draw(call, noise, samples, dropout=dropout)
@@ -101,6 +103,14 @@ class Sampler:
             if noise is not None:
                 noise.add(copies, undo.callback)
             return logits_of(several(self.model), self.model)
+
+    def _try(self, first: int, call: Call, seen: Pass, tape: Tape) -> None:
+        """Find out what can be left out; rows of one token do not tell which token a model answers from."""
+        tokens = seen.states[0].shape[1] if seen.padding is None else int((~seen.padding).sum(1).min())
+        several = tape.wide is not None and tokens > 1
+        self.first_tokens[first] = several and self._replay_is_right(call, seen, tape)
+        tape.first_token = False
+        self.replays[first] = self.first_tokens[first] or self._replay_is_right(call, seen, tape)
 
     def _replay_is_right(self, call: Call, seen: Pass, tape: Tape) -> bool:
         """Whether a replay of two copies gives the outputs that were recorded."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from sgpa.core.errors import InputError, first_line
 from sgpa.posthoc.adapter import CONFIG, Adapter
-from sgpa.posthoc.card import FILE, model_card
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+")
 SECONDS = 10.0  # to wait for the hub's first answer
@@ -20,8 +19,7 @@ def push(adapter: Adapter, name: str, *, private: bool) -> str:
     check_name(name)
     api = _hub("push_to_hub").HfApi()
     with tempfile.TemporaryDirectory() as place:
-        folder = adapter.save(Path(place))
-        (folder / FILE).write_text(model_card(adapter, name), encoding="utf-8")
+        adapter.save(Path(place), name)
         try:
             api.create_repo(name, private=private, exist_ok=True)
             return str(api.upload_folder(repo_id=name, folder_path=place, commit_message="SGPA adapter"))

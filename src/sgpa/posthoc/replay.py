@@ -4,6 +4,9 @@ Blocks before the first noisy attention give the same results in every pass, and
 attention. They are recorded in one pass, and the others take them from there. Which modules are blocks is
 guessed: the elements of the `nn.ModuleList` that the attention is in. So a replay is compared with the
 recorded pass before it is used.
+
+Where a model answers from its first token, the last block needs no other one after its attention: its
+feed-forward layer then reads the first token alone. Other tokens get a wrong sum, which nothing reads.
 """
 
 from collections.abc import Iterator
@@ -23,10 +26,13 @@ class Tape:
     """Results of modules that noise does not reach, for the rows of one batch."""
 
     blocks: list[nn.Module]  # before the one with the first noisy attention
+    last: nn.Module  # the last block
     site: Site  # the first noisy attention
     results: dict[nn.Module, Any] = field(default_factory=dict)
     heads: Tensor | None = None  # what the output projection of the attention reads, where it has one
     rows: int = 0
+    wide: nn.Module | None = None  # the first map of the last block's feed-forward layer
+    first_token: bool = True  # it reads the first token alone
 
     @staticmethod
     def of(model: nn.Module, site: Site) -> "Tape | None":
@@ -35,7 +41,7 @@ class Tape:
         for depth in range(len(path) - 1, 0, -1):
             blocks = known[".".join(path[:depth])]
             if isinstance(blocks, nn.ModuleList) and depth < len(path) - 1:
-                return Tape(list(blocks)[: int(path[depth])], site)
+                return Tape(list(blocks)[: int(path[depth])], blocks[-1], site)
         return None
 
     @contextmanager
@@ -46,12 +52,19 @@ class Tape:
         def keep(module: nn.Module, _: object, result: Any) -> None:
             self.results[module] = result
 
+        def keep_wide(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+            if args and args[0].ndim == 3:
+                self.wide = module
+
         def keep_heads(_: nn.Module, args: tuple[Tensor, ...]) -> None:
             self.heads = args[0]
 
         with ExitStack() as undo:
             for module in (*self.blocks, self.site.module):
                 undo.callback(module.register_forward_hook(keep).remove)
+            for module in self.last.modules():
+                if isinstance(module, nn.Linear) and module.out_features > module.in_features:
+                    undo.callback(module.register_forward_pre_hook(keep_wide).remove)
             if self.site.projection is not None:
                 undo.callback(self.site.projection.register_forward_pre_hook(keep_heads).remove)
             yield
@@ -66,7 +79,13 @@ class Tape:
             result = repeated(self.results[attention], self.rows, copies)
             heads = repeated(self.heads, self.rows, copies)
             undo.enter_context(_replaced(attention, result, projection, heads))
+            if self.first_token and self.wide is not None:
+                undo.callback(self.wide.register_forward_pre_hook(_first_token).remove)
             yield
+
+
+def _first_token(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (args[0][:, :1], *args[1:])
 
 
 @contextmanager

@@ -27,6 +27,7 @@ def measure_costs(
     batches: Sequence[Any],
     device: str,
     on_round: Callable[[], None] = lambda: None,
+    rounds: int = ROUNDS,
 ) -> dict[str, Cost]:
     """Run every predictor on the same batches, in turns; the first is the plain pass.
 
@@ -38,7 +39,7 @@ def measure_costs(
     times: dict[str, list[float]] = {name: [] for name in predictors}
     highest: dict[str, int | None] = {}
     known = _peak_is_reset(device)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, predict in predictors.items():
             forget_peak(device)
             started = _now(device)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,11 +18,11 @@ from sgpa.posthoc.answers import one_pass
 from sgpa.posthoc.attach import attach
 from sgpa.posthoc.attached import AttachedGp
 from sgpa.posthoc.audit.calibrators import LastLayerLaplace, LogitCalibrators, mixture, penalty_words
-from sgpa.posthoc.audit.cost import ROUNDS, Cost, Predict, measure_costs
+from sgpa.posthoc.audit.cost import Cost, Predict, measure_costs
 from sgpa.posthoc.audit.model import Classifier
 from sgpa.posthoc.audit.recommendation import NAMES, PLAIN
 from sgpa.posthoc.audit.rows import BATCH, Batches, Parts, Rows
-from sgpa.posthoc.audit.work import COST_BATCHES, DROPOUT_SAMPLES, GAINS, Work
+from sgpa.posthoc.audit.work import COST_ROUNDS, DROPOUT_SAMPLES, GAINS, Work
 from sgpa.posthoc.calls import logits_of, read_batch
 from sgpa.posthoc.collect import Collected, collect, dropout_logits
 from sgpa.posthoc.passes import dropout_modules, find_head
@@ -56,14 +57,26 @@ class Fitted:
         return {name: found[name] for name in NAMES if name in found}
 
     def costs(self, parts: Parts, classifier: Classifier, work: Work) -> dict[str, Cost]:
-        """Time and memory of a prediction with every method."""
-        some = parts.test.part(torch.arange(min(len(parts.test), COST_BATCHES * BATCH)))
+        """Time and memory of a prediction with every method, on one batch.
+
+        Calibrators of logits come after the plain pass, and MC dropout takes ten times what one pass takes.
+        """
+        some = parts.test.part(torch.arange(min(len(parts.test), BATCH)))
         batches = list(Batches(some, classifier.encode))
         device = str(device_of(self.model))
         work.note = "cost"
-        return measure_costs(
-            self._predictors(batches[0]), batches, device, lambda: work.add(work.cost // ROUNDS)
+        found = measure_costs(
+            self._predictors(batches[0]),
+            batches,
+            device,
+            lambda: work.add(work.cost // COST_ROUNDS),
+            COST_ROUNDS,
         )
+        for name in self.logits.each():
+            found[name] = Cost(1 + found[name].time, found[PLAIN].memory)
+        if "dropout" in found:
+            found["dropout"] = Cost(DROPOUT_SAMPLES * found["dropout"].time, found["dropout"].memory)
+        return found
 
     def _predictors(self, batch: Any) -> dict[str, Predict]:
         model, device = self.model, device_of(self.model)
@@ -85,17 +98,20 @@ class Fitted:
                 kept[-1].reshape(-1, kept[-1].shape[-1])[: len(f)].cpu(), f.cpu()
             )
 
+        f = logits(batch)
         found: dict[str, Predict] = {PLAIN: lambda batch: logits(batch).softmax(-1)}
-        found |= {name: _after(logits, calibrate) for name, calibrate in self.logits.each().items()}
+        found |= {name: partial(_of_logits, own, f) for name, own in self.logits.each().items()}
         found["laplace"] = laplace
         found["sgpa"] = self.gp.predict
         if self.dropout is not None:
-            found["dropout"] = lambda batch: dropout_logits(model, [batch], DROPOUT_SAMPLES)
+            found["dropout"] = lambda batch: dropout_logits(model, [batch], 1)
         return found
 
 
-def _after(logits: Callable[[Any], Tensor], calibrate: Callable[[Tensor], Tensor]) -> Predict:
-    return lambda batch: calibrate(logits(batch))
+def _of_logits(calibrate: Callable[[Tensor], Tensor], f: Tensor, batch: Any) -> Tensor:
+    """What a calibrator makes of logits that are there already."""
+    del batch
+    return calibrate(f)
 
 
 def fit_methods(classifier: Classifier, parts: Parts, work: Work, seed: int) -> Fitted:

@@ -12,9 +12,9 @@ from sgpa.posthoc.passes import dropout_modules
 from sgpa.posthoc.statistics import device_of
 
 DROPOUT_SAMPLES = 10
-GAINS = 1500  # rows whose passes take as long as the derivatives and inducing points of `fit`
-COST_BATCHES = 2  # of BATCH rows that costs are measured on
-COST_PASSES = 100  # passes of those rows
+GAINS = 700  # rows whose passes take as long as the derivatives and inducing points of `fit`
+COST_ROUNDS = 3
+COST_PASSES = 6 * COST_ROUNDS  # of one batch that costs are measured on
 
 
 class Work:
@@ -29,7 +29,7 @@ class Work:
     ) -> None:
         statistics, fit, test = len(parts.statistics), parts.fit, len(parts.test)
         samples = DROPOUT_SAMPLES if dropout_modules(classifier.model) else 0
-        self.cost = COST_PASSES * min(test, COST_BATCHES * BATCH)
+        self.cost = COST_PASSES * min(test, BATCH)
         once = 2 * statistics + 2 * len(parts.calibration) + test + perturbed
         self.total = once + GAINS + samples * (fit + test) + self.cost
         self.done, self.note = 0, ""
