@@ -75,6 +75,8 @@ def test_null_and_nan_values_are_ignored() -> None:
 def test_bad_records_raise() -> None:
     with pytest.raises(InputError, match="two values of nll for mle"):
         aggregate([record("mle", "nll", 1.0), record("mle", "nll", 2.0)])
+    with pytest.raises(InputError, match=r"nll of mle is 1e\+300; the results were damaged"):
+        aggregate([record("mle", "nll", 1e300)])
     with pytest.raises(InputError, match="lacks dataset"):
         write_report({"schema": 1, "records": [{"metric": "nll"}]}, Path("nowhere"))
     with pytest.raises(InputError, match="lacks seed"):

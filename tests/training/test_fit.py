@@ -15,8 +15,17 @@ from sgpa.core.types import Regression
 from sgpa.data import Dataset
 from sgpa.data.images.folder import image_folder
 from sgpa.methods import CATALOGUE, Calibration, Mle, Sgpa, TemperatureScaling
-from sgpa.models import DotProductConfig, KernelAttentionConfig, KernelConfig, SgpaConfig, Transformer, saving
+from sgpa.models import (
+    DotProductConfig,
+    GraphConfig,
+    KernelAttentionConfig,
+    KernelConfig,
+    SgpaConfig,
+    Transformer,
+    saving,
+)
 from sgpa.training.compare import Comparison, fold_temperature
+from sgpa.training.defaults import defaults_for
 from sgpa.training.fit_display import Display
 from sgpa.training.fit_split import held_out_split
 from sgpa.training.optim import OptimConfig
@@ -145,6 +154,22 @@ def test_the_kernel_of_the_config_is_used():
     assert point.config.attention == DotProductConfig()
     own = sgpa.fit(x, y, CONFIG, method=Sgpa(attention=SgpaConfig(num_global=3)), epochs=2)
     assert own.config.attention.num_global == 3
+
+
+def test_a_method_as_an_object_needs_no_config():
+    x, y = two_classes()
+    assert sgpa.fit(x, y, method=sgpa.Mle(), epochs=1).config.attention == sgpa.Mle().attention
+    own = sgpa.Sgpa(attention=SgpaConfig(num_global=3))
+    assert sgpa.fit(x, y, method=own, epochs=2).config.attention == own.attention
+
+
+def test_many_molecules_train_the_point_model_longer():
+    few, many = (
+        defaults_for(GraphConfig(node_types=2, edge_types=2, identifier_width=4), rows, outputs=1)
+        for rows in (255, 2550)
+    )
+    assert (few.stage1.epochs, few.stage2.epochs) == (42, 78)
+    assert (many.stage1.epochs, many.stage2.epochs) == (50, 25)
 
 
 def test_settings_that_would_be_ignored_are_refused():

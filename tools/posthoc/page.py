@@ -207,7 +207,8 @@ changes a label; vector and matrix scaling, MC dropout, samples and ensembles ma
   noise, blur and low contrast; for texts joined halves, replaced, reversed and random words. None of the
   reported sets is among them. That novelty should learn its weights, and that a GP reads what the head
   reads, was decided when the reported sets had been seen. Which views it has was decided on perturbed rows
-  that the weights were not fitted to. Both were confirmed on other data ([lab book](../../lab/posthoc.md)).
+  that the weights were not fitted to; the reported sets were not used, but their scores were in view. Both
+  were confirmed on other data ([lab book](../../lab/posthoc.md)).
 - One pass and novelty are computed from the columns that the runs kept, by the functions of the library.
   There GPs over rows have 4,000 rows to choose their points from; `fit` has 2,000. Ten samples are without
   the GP over what the head reads.

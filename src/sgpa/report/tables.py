@@ -14,6 +14,7 @@ from sgpa.report.names import Key, Task, key_order, metric, metric_order, senten
 Record = Mapping[str, Any]
 
 FIELDS = ("dataset", "evaluation", "attention", "method", "metric", "value", "seed")
+LARGEST = 1e100  # of a score: squares of larger numbers overflow
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,8 @@ def aggregate(records: Iterable[Record], task: Task | None = None) -> Cells:
                 f"two values of {r['metric']} for {r['method']}, shift {column.shift!r}, "
                 f"seed {r['seed']}; keep one"
             )
+        if abs(r["value"]) > LARGEST:
+            raise InputError(f"{r['metric']} of {r['method']} is {r['value']:.3g}; the results were damaged")
         seeds[r["seed"]] = float(r["value"])
     return {place: summarise(seeds) for place, seeds in values.items()}
 

@@ -50,10 +50,17 @@ class Kind:
     stage2_rate: float = 1.0  # the rate of the second stage, as a share of `lr`
     steps_per_row: float = 0.0  # for many rows, up to `most_steps`
     most_steps: int = 0
+    many_share: float | None = None  # `stage1_share` where `steps_per_row` decides the steps
 
     def steps_for(self, rows: int) -> int:
         """Steps of both stages for a number of training rows."""
         return max(self.steps, min(self.most_steps, round(self.steps_per_row * rows)))
+
+    def share_for(self, rows: int) -> float:
+        """The share of the first stage for a number of training rows."""
+        if self.many_share is None or self.steps_for(rows) == self.steps:
+            return self.stage1_share
+        return self.many_share
 
 
 SHORT = Kind(steps=6000, batch_size=50, lr=3e-3)  # images of at most `FEW` patches
@@ -68,8 +75,9 @@ GRAPHS = Kind(
     weight_decay=0.0,
     stage1_share=0.35,
     stage2_rate=0.25,
-    steps_per_row=0.6,
+    steps_per_row=1.5,
     most_steps=6000,
+    many_share=0.67,
 )
 FEW = 25
 LONG = 256  # tokens of a text
@@ -143,7 +151,7 @@ def defaults_for(
         ],
     )
     kind, attention = kind_of(embedding), attention_for(embedding)
-    share = kind.stage1_share if stage1_share is None else stage1_share
+    share = kind.share_for(rows) if stage1_share is None else stage1_share
     batch = batch_size or equal_batches(rows, min(kind.batch_size, max(8, rows // 4)))
     per_epoch = -(-rows // batch)
     if epochs is None:

@@ -16,7 +16,7 @@ from sgpa.data import Dataset
 from sgpa.data.dataset import Augment
 from sgpa.data.images.augmentation import augmentation_for
 from sgpa.methods import Calibration, Ensemble, Method, Mfvi, Sgpa
-from sgpa.models import ModelConfig, Transformer
+from sgpa.models import KernelAttentionConfig, ModelConfig, Transformer
 from sgpa.training.compare import best_stage, refit_scale, warn_if_worse
 from sgpa.training.defaults import VALIDATION_SHARE, Defaults, defaults_for, kind_of
 from sgpa.training.fit_data import as_data, check_rows, infer_embedding, split
@@ -115,8 +115,11 @@ def fit(
         likelihood="laplace" if regression else "categorical",
         steps=steps, epochs=epochs, batch_size=batch_size, lr=lr, stage1_share=stage1_share,
     )  # fmt: skip
-    chosen, config = resolve_method(method, config or defaults.model, defaults.method)
-    stage1_share = kind_of(config.embedding).stage1_share if stage1_share is None else stage1_share
+    if config is None:  # a method that is given as an object brings its own attention
+        own = not isinstance(method, str)
+        config = replace(defaults.model, attention=KernelAttentionConfig()) if own else defaults.model
+    chosen, config = resolve_method(method, config, defaults.method)
+    stage1_share = kind_of(config.embedding).share_for(len(train)) if stage1_share is None else stage1_share
     plan = plan_on_user_data(
         chosen, defaults, optim, stage1_share, whole=steps is not None or epochs is not None
     )
