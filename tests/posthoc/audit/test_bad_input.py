@@ -31,6 +31,8 @@ def place(tmp_path_factory):
     (root / "headless").mkdir()
     config = {"architectures": ["BertModel"], "model_type": "bert"}
     (root / "headless" / "config.json").write_text(json.dumps(config))
+    (root / "deep").mkdir()
+    (root / "deep" / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 2**31}))
     (root / "empty").mkdir()
     (root / "file").touch()
     return root
@@ -42,6 +44,7 @@ def place(tmp_path_factory):
         (["nowhere", "rows.csv"], "nowhere is not a folder; name a folder that save_pretrained wrote"),
         (["empty", "rows.csv"], "empty has no config.json"),
         (["headless", "rows.csv"], "headless has no classification head: architectures are BertModel"),
+        (["deep", "rows.csv"], "num_hidden_layers=2147483648 (allowed: 10000 at most)"),
         (["texts", "nowhere.csv"], "nowhere.csv does not exist"),
         (["texts", "photos"], "photos is a folder, but the model reads texts"),
         (["images", "rows.csv"], "rows.csv is a file, but the model reads images"),

