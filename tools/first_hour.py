@@ -134,9 +134,7 @@ them and writes this page.
 {rows}
 
 Measured until {date}, commit {commit}, {hardware}, Python {python}, torch {torch}.
-The machine was busy with other work, so that the clock shows several times the CPU seconds; on a quiet one it
-shows about the CPU seconds, for the demo half of them. `OMP_NUM_THREADS` was 1. Packages came from an index
-nearby.
+The machine did nothing else, and torch used both cores. Packages came from an index nearby.
 
 What was brought along: 300 photographs of three classes of CIFAR-10 and 34 others, the beginnings of 160 film
 reviews, and a classifier of reviews made of MiniLM and a small head. In a terminal every command shows a bar
