@@ -71,3 +71,13 @@ def test_repairs_are_summed_over_the_epochs_of_a_log(tmp_path):
     append(file, line | {"epoch": 2})
     append(file, line | {"epoch": 3, "numerics": {"jitter_raised": 1}})
     assert history(file)["numerics"] == {"jitter_raised": 3}
+
+
+def test_a_random_state_of_another_size_is_an_error(tmp_path):
+    with pytest.raises(Stop):
+        trainer(tmp_path, on_progress=stop_at(2)).fit()
+    file = tmp_path / "checkpoint.safetensors"
+    tensors, note = read_tensors(file)
+    write_tensors(file, tensors | {"random.cpu": tensors["random.cpu"].repeat(2)}, note)
+    with pytest.raises(CheckpointError, match="the states of its random numbers are none"):
+        trainer(tmp_path).fit()

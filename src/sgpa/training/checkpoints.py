@@ -105,7 +105,8 @@ def load_run(
                 for key, like in kinds.items()
             }
     random = _under("random.", tensors)
-    if any(state.dtype != torch.uint8 or state.ndim != 1 for state in random.values()):
+    right = all(state.dtype == torch.uint8 and state.ndim == 1 for state in random.values())
+    if not right or ("cpu" in random and random["cpu"].shape != torch.get_rng_state().shape):
         raise CheckpointError(f"{path}: the states of its random numbers are none; it was damaged")
     return note | run.note, random
 
