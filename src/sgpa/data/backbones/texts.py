@@ -12,6 +12,7 @@ from torch import Tensor
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields, first_line
 from sgpa.core.inputs import Features
+from sgpa.core.user_code import errors_of
 from sgpa.data.backbones.cache import Rows, cached
 from sgpa.data.backbones.hidden_states import hidden_state
 from sgpa.data.backbones.locate import locate, need_transformers, read_config, weights_digest
@@ -145,7 +146,8 @@ class _Network:
         mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)  # [B, T]
         ids = torch.zeros(mask.shape, dtype=torch.long)
         ids[mask] = torch.tensor([id for row in rows for id in row])
-        return hidden_state(self.model, layer, name, input_ids=ids, attention_mask=mask.long())
+        with errors_of(f"backbone {name} cannot be run"):
+            return hidden_state(self.model, layer, name, input_ids=ids, attention_mask=mask.long())
 
 
 def part_for(model: Any, name: str) -> Any:
