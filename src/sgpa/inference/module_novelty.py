@@ -130,11 +130,7 @@ def features_of(probe: Probe, inputs: Sequence[Tensor]) -> PooledFeatures:
                 raise InputError(f"novelty_of: layers of widths {widths} (allowed: one width)")
             layers = torch.stack([seen[layer].cpu() for layer in probe.layers], 1)  # [B, L, E]
             parts.append(PooledFeatures(layers, seen[probe.head].cpu(), logits))
-    return PooledFeatures(
-        torch.cat([part.layers for part in parts]),
-        torch.cat([part.head for part in parts]),
-        torch.cat([part.logits for part in parts if part.logits is not None]) if probe.classes else None,
-    )
+    return PooledFeatures.joined(parts)
 
 
 def _some(rows: int) -> Tensor:

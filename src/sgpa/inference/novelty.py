@@ -15,7 +15,6 @@ percentile of the sum among held-out rows: 0.99 means that 99 % of held-out rows
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 from pathlib import Path
 
 import torch
@@ -244,7 +243,7 @@ class NoveltyOf:
                 kept.append((pooled_features(self.model, parts[short]), lengths[short]))
         if sum(len(lengths) for _, lengths in kept) < MIN_ROWS:
             return self
-        features = reduce(PooledFeatures.joined, (rows for rows, _ in kept))
+        features = PooledFeatures.joined([rows for rows, _ in kept])
         lengths = torch.cat([lengths for _, lengths in kept])
         return replace(self, novelty=self.novelty.with_parts(features, lengths))
 

@@ -1,5 +1,6 @@
 """One vector per input from every layer of a model, in one deterministic pass."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -34,13 +35,14 @@ class PooledFeatures:
     def __len__(self) -> int:
         return len(self.head)
 
-    def joined(self, other: "PooledFeatures") -> "PooledFeatures":
-        """The rows of both."""
-        logits = None if self.logits is None or other.logits is None else (self.logits, other.logits)
+    @staticmethod
+    def joined(parts: Sequence["PooledFeatures"]) -> "PooledFeatures":
+        """The rows of all parts, one part after the other."""
+        logits = [part.logits for part in parts if part.logits is not None]
         return PooledFeatures(
-            torch.cat([self.layers, other.layers]),
-            torch.cat([self.head, other.head]),
-            None if logits is None else torch.cat(logits),
+            torch.cat([part.layers for part in parts]),
+            torch.cat([part.head for part in parts]),
+            torch.cat(logits) if logits else None,
         )
 
 

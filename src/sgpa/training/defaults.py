@@ -111,6 +111,7 @@ class Defaults:
     stage1: OptimConfig  # a point model
     stage2: OptimConfig  # the ELBO, from its weights
     total: OptimConfig  # all epochs in one stage
+    stage1_share: float  # of the steps
 
 
 def defaults_for(
@@ -183,6 +184,7 @@ def defaults_for(
         stage1=optim(first),
         stage2=optim(max(1, epochs - first), kind.stage2_rate),
         total=optim(epochs),
+        stage1_share=share,
     )
 
 

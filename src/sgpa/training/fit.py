@@ -18,7 +18,7 @@ from sgpa.data.images.augmentation import augmentation_for
 from sgpa.methods import Calibration, Ensemble, Method, Mfvi, Sgpa
 from sgpa.models import KernelAttentionConfig, ModelConfig, Transformer
 from sgpa.training.compare import best_stage, refit_scale, warn_if_worse
-from sgpa.training.defaults import VALIDATION_SHARE, Defaults, defaults_for, kind_of
+from sgpa.training.defaults import VALIDATION_SHARE, Defaults, defaults_for
 from sgpa.training.fit_data import as_data, check_rows, infer_embedding, split
 from sgpa.training.fit_display import Display, estimate_seconds, in_words
 from sgpa.training.fit_folder import save_choice
@@ -119,10 +119,7 @@ def fit(
         own = not isinstance(method, str)
         config = replace(defaults.model, attention=KernelAttentionConfig()) if own else defaults.model
     chosen, config = resolve_method(method, config, defaults.method)
-    stage1_share = kind_of(config.embedding).share_for(len(train)) if stage1_share is None else stage1_share
-    plan = plan_on_user_data(
-        chosen, defaults, optim, stage1_share, whole=steps is not None or epochs is not None
-    )
+    plan = plan_on_user_data(chosen, defaults, optim, whole=steps is not None or epochs is not None)
     total = (optim or defaults.total).epochs
     least = len(plan.stages)
     check_fields("fit", [("epochs", total, total >= least, f"{least} or more")])
@@ -191,9 +188,7 @@ def _augmentation(augment: str | Augment | None, train: Dataset) -> Augment | No
     return train.augment or augmentation_for(train.inputs, train.targets)
 
 
-def plan_on_user_data(
-    method: Method, defaults: Defaults, optim: OptimConfig | None, stage1_share: float, *, whole: bool
-) -> Plan:
+def plan_on_user_data(method: Method, defaults: Defaults, optim: OptimConfig | None, *, whole: bool) -> Plan:
     """One stage, or for sparse-GP attention a point model first.
 
     `optim` replaces the default optimiser. Without it, methods of one stage have as many epochs as the point
@@ -203,7 +198,9 @@ def plan_on_user_data(
     if not isinstance(trained, Sgpa):
         single = defaults.total if whole or isinstance(trained, Mfvi) else defaults.stage1
         return Plan(method, "own", (Stage(trained.id, trained, optim or single),))
-    first, second = (defaults.stage1, defaults.stage2) if optim is None else optim.split(stage1_share)
+    first, second = (
+        (defaults.stage1, defaults.stage2) if optim is None else optim.split(defaults.stage1_share)
+    )
     stages = (
         Stage("warm-start", point_method(trained.attention), first),
         Stage(trained.id, trained, second),

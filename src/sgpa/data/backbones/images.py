@@ -14,6 +14,7 @@ from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields, first_line
 from sgpa.core.files import file_digest, read_json
 from sgpa.core.inputs import Features
+from sgpa.core.user_code import errors_of
 from sgpa.data.backbones.cache import Rows, cached
 from sgpa.data.backbones.locate import locate, need_transformers, read_config, weights_digest
 from sgpa.data.backbones.texts import part_for
@@ -145,7 +146,8 @@ class _Network:
     def states(self, pixels: Tensor, layer: int | None, name: str) -> Tensor:
         """Hidden states [B, T, F] of uint8 images [B, 3, size, size]."""
         images = (pixels.float() / 255 - self.mean) / self.std
-        out = self.model(pixel_values=images, output_hidden_states=layer is not None)
+        with errors_of(f"backbone {name} cannot be run"):
+            out = self.model(pixel_values=images, output_hidden_states=layer is not None)
         if layer is None:
             state: Tensor = out.last_hidden_state
         else:
