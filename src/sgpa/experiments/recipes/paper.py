@@ -83,11 +83,11 @@ CIFAR100 = replace(
         initial_variance_scale=0.3,
     ),
 )
-CIFAR100_AUGMENTED = replace(  # as printed, not tuned
-    PRINTED,
+CIFAR100_AUGMENTED = replace(
+    CIFAR10_AUGMENTED,
     name="cifar100-augmented",
     task=CifarConfig(name="cifar100", augment=True),
-    model=replace(LARGER, outputs=100),
+    model=replace(CIFAR10_AUGMENTED.model, outputs=100),
 )
 
 IMDB = Recipe(
