@@ -9,6 +9,7 @@ import sgpa
 from support.tiny_transformers import TorchEncoder, attached, batch, bert, gpt2, make, vit
 
 onnxruntime = pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.xdist_group("onnx")  # in one process: the exporter's first start takes seconds
 
 
 def run(path, inputs):

@@ -89,7 +89,8 @@ def run_benchmark(folder):
 
 @pytest.mark.slow
 def test_two_equal_commands_at_the_same_time_both_succeed(tmp_path):
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")  # which imports once, and then forks every command
+    context.set_forkserver_preload(["sgpa.experiments.runner", "torch._dynamo"])
     commands = [context.Process(target=run_benchmark, args=(tmp_path / "run",)) for _ in range(2)]
     for command in commands:
         command.start()
