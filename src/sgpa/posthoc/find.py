@@ -49,13 +49,13 @@ def find_attention(model: nn.Module, modules: Sequence[str] | None = None) -> tu
             kind = type(known[wrong[0]]).__name__
             raise InputError(f"attach: modules={wrong[0]!r} is a {kind}; supported are {SUPPORTED}")
         return tuple(site for site in sites.values() if site is not None)
-    found = tuple(site for name, module in known.items() if (site := recognise(name, module)) is not None)
-    if not found:
+    attention = tuple(site for name, module in known.items() if (site := recognise(name, module)) is not None)
+    if not attention:
         raise InputError(
             f"attach: no attention found in {type(model).__name__}; supported are {SUPPORTED}; name "
             "others by attach(model, modules=[...])"
         )
-    return found
+    return attention
 
 
 def recognise(name: str, module: nn.Module) -> Site | None:

@@ -45,6 +45,6 @@ def fit_weights(held_out: Tensor, unfamiliar: Sequence[Tensor]) -> Tensor | None
         return value, np.append(x.T @ residual + RIDGE * w, residual.sum())
 
     bounds = [(0.0, None)] * x.shape[1] + [(None, None)]
-    found = minimize(objective, np.zeros(x.shape[1] + 1), jac=True, bounds=bounds, method="L-BFGS-B")
-    weights = torch.from_numpy(found.x[:-1])
+    optimum = minimize(objective, np.zeros(x.shape[1] + 1), jac=True, bounds=bounds, method="L-BFGS-B")
+    weights = torch.from_numpy(optimum.x[:-1])
     return weights if float(weights.sum()) > 1e-6 else None

@@ -172,5 +172,5 @@ def _detection(
         work.note = name
         changed = Batches(Rows(change(some.items, seed)), classifier.encode, work.add)
         outside[name] = detector_scores(fitted.statistics, collect(fitted.gp, changed))
-    found = asdict(score_detectors(inside, outside))
-    return {"rows": count, "names": {name: DETECTORS[name] for name in inside}} | found
+    names = {name: DETECTORS[name] for name in inside}
+    return {"rows": count, "names": names} | asdict(score_detectors(inside, outside))

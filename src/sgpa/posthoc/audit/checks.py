@@ -63,7 +63,7 @@ def check_data(kind: str, data: Path) -> None:
         )
 
 
-def match_classes(found: list[str], known: tuple[str, ...]) -> list[int]:
+def match_classes(labels: list[str], known: tuple[str, ...]) -> list[int]:
     """The model's class of every label: by name, or else by number.
 
     Upper and lower case, spaces and underscores make no difference.
@@ -72,12 +72,12 @@ def match_classes(found: list[str], known: tuple[str, ...]) -> list[int]:
     ([1, 0], [0, 1])
     """
     names = {_plain(name): i for i, name in enumerate(known)}
-    if all(_plain(label) in names for label in found):
-        return [names[_plain(label)] for label in found]
+    if all(_plain(label) in names for label in labels):
+        return [names[_plain(label)] for label in labels]
     numbers = {str(i): i for i in range(len(known))}
-    if all(label in numbers for label in found):
-        return [numbers[label] for label in found]
-    unknown = next(label for label in found if _plain(label) not in names)
+    if all(label in numbers for label in labels):
+        return [numbers[label] for label in labels]
+    unknown = next(label for label in labels if _plain(label) not in names)
     close = get_close_matches(unknown, known, 1)
     hint = f"; did you mean {close[0]}?" if close else ""
     shown = ", ".join(known[:8]) + (f" and {len(known) - 8} more" if len(known) > 8 else "")

@@ -49,12 +49,12 @@ class Fitted:
     def probabilities(self) -> dict[str, Tensor]:
         """By method, those of the test rows, [N, K] each; the first is the model as it is."""
         f = self.test.logits
-        found = {PLAIN: f.double().softmax(-1)} | self.logits.probabilities(f)
-        found["laplace"] = self.laplace.probabilities(self.test.head, f)
-        found["sgpa"], _ = one_pass(f.double(), self.test.carried.double(), self.gp._ready("audit").scales)
+        p = {PLAIN: f.double().softmax(-1)} | self.logits.probabilities(f)
+        p["laplace"] = self.laplace.probabilities(self.test.head, f)
+        p["sgpa"], _ = one_pass(f.double(), self.test.carried.double(), self.gp._ready("audit").scales)
         if self.dropout is not None:
-            found["dropout"] = mixture(*self.dropout)
-        return {name: found[name] for name in NAMES if name in found}
+            p["dropout"] = mixture(*self.dropout)
+        return {name: p[name] for name in NAMES if name in p}
 
     def costs(self, parts: Parts, classifier: Classifier, work: Work) -> dict[str, Cost]:
         """Time and memory of a prediction with every method, on one batch.
@@ -65,7 +65,7 @@ class Fitted:
         batches = list(Batches(some, classifier.encode))
         device = str(device_of(self.model))
         work.note = "cost"
-        found = measure_costs(
+        costs = measure_costs(
             self._predictors(batches[0]),
             batches,
             device,
@@ -73,10 +73,10 @@ class Fitted:
             COST_ROUNDS,
         )
         for name in self.logits.each():
-            found[name] = Cost(1 + found[name].time, found[PLAIN].memory)
-        if "dropout" in found:
-            found["dropout"] = Cost(DROPOUT_SAMPLES * found["dropout"].time, found["dropout"].memory)
-        return found
+            costs[name] = Cost(1 + costs[name].time, costs[PLAIN].memory)
+        if "dropout" in costs:
+            costs["dropout"] = Cost(DROPOUT_SAMPLES * costs["dropout"].time, costs["dropout"].memory)
+        return costs
 
     def _predictors(self, batch: Any) -> dict[str, Predict]:
         model, device = self.model, device_of(self.model)
@@ -99,13 +99,13 @@ class Fitted:
             )
 
         f = logits(batch)
-        found: dict[str, Predict] = {PLAIN: lambda batch: logits(batch).softmax(-1)}
-        found |= {name: partial(_of_logits, own, f) for name, own in self.logits.each().items()}
-        found["laplace"] = laplace
-        found["sgpa"] = self.gp.predict
+        predictors: dict[str, Predict] = {PLAIN: lambda batch: logits(batch).softmax(-1)}
+        predictors |= {name: partial(_of_logits, own, f) for name, own in self.logits.each().items()}
+        predictors["laplace"] = laplace
+        predictors["sgpa"] = self.gp.predict
         if self.dropout is not None:
-            found["dropout"] = lambda batch: dropout_logits(model, [batch], 1)
-        return found
+            predictors["dropout"] = lambda batch: dropout_logits(model, [batch], 1)
+        return predictors
 
 
 def _of_logits(calibrate: Callable[[Tensor], Tensor], f: Tensor, batch: Any) -> Tensor:

@@ -32,10 +32,10 @@ def perturbations(items: Any) -> dict[str, Perturbation]:
             "joined halves": joined_halves,
             "shuffled letters": shuffled_letters,
         }
-    found: dict[str, Perturbation] = {"shuffled tiles": shuffled_tiles, "plain colours": plain_colours}
+    changes: dict[str, Perturbation] = {"shuffled tiles": shuffled_tiles, "plain colours": plain_colours}
     if items.shape[-1] >= MIN_PIXELS:
-        found = {"noise": noise, "blur": blur, "low contrast": low_contrast} | found
-    return found
+        changes = {"noise": noise, "blur": blur, "low contrast": low_contrast} | changes
+    return changes
 
 
 def shuffled_words(texts: Sequence[str], seed: int) -> list[str]:

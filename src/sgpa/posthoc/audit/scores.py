@@ -77,7 +77,7 @@ def score_methods(rows: Mapping[str, RowScores], seed: int = 0) -> dict[str, Met
     }
     plain, plain_drawn = first.means(), next(iter(drawn.values()))
     plain_values = {metric: f(everything) for metric, f in first.others().items()}
-    found = {}
+    results = {}
     for name, own in rows.items():
         scores = {metric: Estimate.mean(terms) for metric, terms in own.means().items()}
         change = {metric: Estimate.mean(terms - plain[metric]) for metric, terms in own.means().items()}
@@ -86,8 +86,8 @@ def score_methods(rows: Mapping[str, RowScores], seed: int = 0) -> dict[str, Met
             scores[metric] = Estimate(value, float(spread.std(ddof=1)))
             difference = spread - plain_drawn[metric]
             change[metric] = Estimate(value - plain_values[metric], float(difference.std(ddof=1)))
-        found[name] = MethodScores(scores, change)
-    return found
+        results[name] = MethodScores(scores, change)
+    return results
 
 
 def nll_differences(rows: Mapping[str, RowScores]) -> dict[str, dict[str, Estimate]]:

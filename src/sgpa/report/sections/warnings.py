@@ -72,8 +72,8 @@ def _splits(data: Mapping[Key, Sequence[Curve]], names: Mapping[Key, str]) -> li
         for key, group in known.items():
             for curve in group:
                 by_seed.setdefault(str(curve.get("seed")), {})[key] = curve["data"][part]
-        found = [_differences(what, digests, names) for digests in by_seed.values()]
-        sentences += next(filter(None, found), [])
+        differences = [_differences(what, digests, names) for digests in by_seed.values()]
+        sentences += next(filter(None, differences), [])
     return sentences
 
 
