@@ -1,9 +1,12 @@
 """The code in the guide for extensions runs as printed."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from sgpa.experiments.recipes import DIGITS, RECIPES
+from sgpa.experiments.tasks import EvaluationConfig
 from support.paths import ROOT
 
 BLOCKS = re.findall(
@@ -15,6 +18,8 @@ BLOCKS = re.findall(
 @pytest.mark.usefixtures("no_pdf")
 def test_code_blocks_run_one_after_the_other(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    few = replace(DIGITS, evaluation=EvaluationConfig(rows=40, ood_rows=40))
+    monkeypatch.setitem(RECIPES, "digits", few)
     namespace = {"__name__": "contributing"}
     for block in BLOCKS:
         exec(compile(block, "extend.md", "exec"), namespace)
