@@ -89,9 +89,7 @@ class Served(Predictor):
             self.needs_float64 = FLOAT64_PASSES in counted
             self.run = self._plain
             if self.needs_float64:
-                log.warning(
-                    "float32 is too coarse for a layer: predictions are not compiled or recorded"
-                )
+                log.warning("float32 is too coarse for a layer: predictions are not compiled or recorded")
             elif model.device.type == "cuda":
                 self._record()
             else:
