@@ -137,12 +137,14 @@ class Classification:
     def _repr_html_(self) -> str:
         """A table of the first rows for notebooks; a bar shows the probability of the label."""
         p = self.probabilities.max(-1).values.tolist()
-        columns = (self.label.tolist(), p, self.entropy.tolist(), self.mutual_information.tolist())
+        headers, more = _more_columns(self, len(p))
+        columns = (self.label.tolist(), p, self.entropy.tolist(), self.mutual_information.tolist(), more)
         rows = [
-            (i, label, f"{p:.3f}", html_bar(p), f"{h:.3f}", f"{mi:.3f}")
-            for i, (label, p, h, mi) in enumerate(zip(*columns, strict=True))
+            (i, label, f"{p:.3f}", html_bar(p), f"{h:.3f}", f"{mi:.3f}", *cells)
+            for i, (label, p, h, mi, cells) in enumerate(zip(*columns, strict=True))
         ]
-        return html_table(("row", "label", "probability", "", "entropy", "mutual information"), rows, SHOWN)
+        named = ("row", "label", "probability", "", "entropy", "mutual information", *headers)
+        return html_table(named, rows, SHOWN)
 
 
 @checked
@@ -216,11 +218,12 @@ class Regression:
         """A table of the first rows for notebooks: mean, deviation and 90 % interval."""
         low, high = self.interval(0.9)
         columns = (self.mean, self.variance.sqrt(), low, high)
+        headers, more = _more_columns(self, len(low))
         rows = [
-            (i, *(f"{value:.4g}" for value in values))
+            (i, *(f"{value:.4g}" for value in values), *more[i])
             for i, values in enumerate(zip(*(column.tolist() for column in columns), strict=True))
         ]
-        return html_table(("row", "mean", "deviation", "5 %", "95 %"), rows, SHOWN)
+        return html_table(("row", "mean", "deviation", "5 %", "95 %", *headers), rows, SHOWN)
 
     def quantile(self, level: float) -> Tensor:
         """The quantile of the mixture, [B], by bisection of its distribution function."""
@@ -238,6 +241,12 @@ class Regression:
 
 
 Prediction = Classification | Regression
+
+
+def _more_columns(prediction: Prediction, rows: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Headers and cells that a prediction adds to its table for notebooks."""
+    columns = getattr(prediction, "trust_columns", None)
+    return ((), [()] * rows) if columns is None else columns()
 
 
 class Predictor(Protocol):

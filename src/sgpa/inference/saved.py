@@ -20,7 +20,7 @@ from sgpa.inference import readers
 from sgpa.inference.answers import Trained
 from sgpa.inference.novelty import NoveltyOf
 from sgpa.inference.trust import SavedRule, TrustRule
-from sgpa.methods import NOTHING, Method
+from sgpa.methods import NOTHING, Method, Tensors, predictor_of
 from sgpa.methods.kinds import KINDS
 from sgpa.models import Transformer, saving
 from sgpa.models.saving import WEIGHTS
@@ -28,7 +28,8 @@ from sgpa.models.saving import WEIGHTS
 FILE, RECIPE = "run.json", "recipe.json"
 COMBINED = "calibrated-together.safetensors"  # what an ensemble's combination needs
 NOVELTY = "novelty.safetensors"  # statistics of familiar inputs
-EXPORTED = ("method", "attention", "seed")  # entries of run.json that an exported model keeps
+EXPORTED = ("method", "attention", "seed", "arrays")  # entries of run.json that an exported model keeps
+CELL = ("method", "attention", "seed")  # those that every cell of a run has
 
 
 class SavedMember(TypedDict):
@@ -64,6 +65,7 @@ class SavedRun(TypedDict):
     seed: NotRequired[int]
     trainings: NotRequired[list[str]]
     data: NotRequired[dict[str, str]]
+    arrays: NotRequired[bool]  # trained by `sgpa.fit`, without a reader
 
 
 @dataclass(frozen=True)
@@ -87,18 +89,32 @@ class SavedPredictor:
     novelty: Path | None = None  # file with the statistics of familiar inputs
     metadata: Mapping[str, Any] = field(default_factory=dict)  # run.json
 
-    def open(self, device: str = "cpu") -> Trained:
-        """Read models, calibration and reader."""
-        predictors, models = [], []
+    def read(self, device: str = "cpu") -> tuple[list[Transformer], list[Tensors], Tensors]:
+        """The models, their calibrations, and what an ensemble's combination needs."""
+        models: list[Transformer] = []
+        calibrated: list[Tensors] = []
         for member in self.members:
             model = Transformer.from_pretrained(member.model).to(device)
             tensors = {} if member.calibrated is None else read_tensors(member.calibrated)[0]
-            calibrated = {name: value.to(device) for name, value in tensors.items()}
-            saving.set_scale(model, calibrated)
-            predictors.append(self.method.predictor(model, calibrated))
+            calibrated.append({name: value.to(device) for name, value in tensors.items()})
+            saving.set_scale(model, calibrated[-1])
             models.append(model)
-        combined = NOTHING if self.combined is None else read_tensors(self.combined)[0]
-        predictor = self.method.combine(predictors, combined)
+        return models, calibrated, NOTHING if self.combined is None else read_tensors(self.combined)[0]
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether it has a reader; what `sgpa.fit` trained on arrays has none."""
+        return not self.metadata.get("arrays", False)
+
+    def open(self, device: str = "cpu") -> Trained:
+        """Read models, calibration and reader."""
+        if not self.reads_files:
+            raise CheckpointError(
+                f"{self.reader} was trained on arrays and reads no files; in Python: "
+                f"sgpa.load({str(self.reader)!r}).predict(array)"
+            )
+        models, calibrated, combined = self.read(device)
+        predictor = predictor_of(self.method, models, calibrated, combined)
         novelty = NoveltyOf.read(models[0], self.novelty)
         return Trained(predictor, readers.load(self.reader), self.rule, self.classes, novelty)
 
@@ -247,7 +263,7 @@ def finished_cells(run: Path) -> list[Cell]:
 
     cells = [Cell(folder, read_metadata(folder)) for folder in folders]
     for cell in cells:
-        if absent := [name for name in EXPORTED if name not in cell.metadata]:
+        if absent := [name for name in CELL if name not in cell.metadata]:
             raise CheckpointError(f"{cell.folder / FILE}: {absent[0]} is missing; it was damaged")
     return sorted(cells, key=order)
 
