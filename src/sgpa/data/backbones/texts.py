@@ -91,7 +91,8 @@ class TextBackbone:
     @torch.inference_mode()
     def _compute(self, network: "_Network", texts: Sequence[str], first: int) -> Rows:
         longest = min(self.max_tokens, network.longest)
-        ids = [network.encode(" ".join(text.split()), longest) for text in texts]
+        with errors_of(f"backbone {self.name}: its tokenizer cannot read the texts"):
+            ids = [network.encode(" ".join(text.split()), longest) for text in texts]
         for i, row in enumerate(ids):
             if not row:
                 raise InputError(
@@ -159,4 +160,5 @@ def part_for(model: Any, name: str) -> Any:
 
 @lru_cache(maxsize=1)
 def _network(folder: Path) -> _Network:
-    return _Network(folder)
+    with errors_of(f"backbone {folder} cannot be opened"):
+        return _Network(folder)
