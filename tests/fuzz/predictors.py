@@ -63,7 +63,7 @@ METHODS = {
     "mcd": McDropout(samples=2),
     "ts": TemperatureScaling(),
     "mfvi": Mfvi(),
-    "sngp": Sngp(),
+    "sngp": Sngp(head=RandomFeatureConfig(features=16)),
     "sgpa": Sgpa(attention=SgpaConfig(num_global=3)),
     "ensemble": Ensemble(base=Mle(), size=2, fit_temperature=True),
 }

@@ -15,9 +15,9 @@ def scale_check(name: str, value: float, most: float = LARGEST) -> Check:
     """`is_scale` for `check_fields`.
 
     >>> scale_check("ridge", 1e-320)
-    ('ridge', 1e-320, False, '1e-09 to 1e+09')
+    ('ridge', 1e-320, False, 'positive, 1e-09 to 1e+09')
     """
-    return name, value, is_scale(value, most), f"{SMALLEST:g} to {most:g}"
+    return name, value, is_scale(value, most), f"positive, {SMALLEST:g} to {most:g}"
 
 
 def size_check(name: str, value: int, most: int = WIDEST, least: int = 1) -> Check:

@@ -141,7 +141,7 @@ class ArdRbfKernel(Kernel):
         return self.log_variance.to(x.dtype).exp().unsqueeze(-1).expand(x.shape[:-1])
 
 
-LARGEST = math.log(torch.finfo(torch.float32).max) - 8  # exponent at which gradients are still finite
+LARGEST = math.log(torch.finfo(torch.float32).max) - 16  # exponent with finite gradients of all parameters
 
 
 def bounded_exp(exponent: Tensor) -> Tensor:
