@@ -16,6 +16,7 @@ from sgpa.data.backbones.hidden_states import blocks_of, chosen_layer, hidden_st
 from sgpa.data.backbones.images import ImageBackbone, pooled_patches
 from sgpa.data.backbones.texts import TextBackbone, averaged
 from sgpa.data.texts.tokenizer import encode, load_tokenizer
+from sgpa.posthoc.audit.checks import read_kind
 from support.backbones import tiny_bert, tiny_vit
 
 transformers = pytest.importorskip("transformers")
@@ -288,3 +289,26 @@ def test_a_tokenizer_that_panics_is_one_line(bert, tmp_path):
     tokenizer = load_tokenizer(file)
     with pytest.raises(InputError, match="the tokenizer cannot read the texts"):
         encode(tokenizer, ["a film"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda saved: saved["model"]["vocab"].update({"[CLS]": 2**31}),  # a table of 8 GiB
+        lambda saved: saved.update(added_tokens=[{"id": 2**31, "content": "x", "special": True}]),
+        lambda saved: saved.update(padding={"strategy": {"Fixed": 2**31}}),
+    ],
+)
+def test_a_tokenizer_with_absurd_numbers_is_not_opened(change, bert, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "bert")
+    file = folder / "tokenizer.json"
+    saved = json.loads(file.read_text())
+    change(saved)
+    file.write_text(json.dumps(saved))
+    message = r"tokenizer.json: the number 2147483648 of a token \(allowed: 10000000 at most\)"
+    with pytest.raises(InputError, match=message):
+        TextBackbone(name=str(folder)).features(["a film"])
+    with pytest.raises(InputError, match=message):
+        load_tokenizer(file)
+    with pytest.raises(InputError, match=message):
+        read_kind(folder)

@@ -8,6 +8,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import Tensor
 
 from sgpa.core.errors import InputError, check_fields
+from sgpa.core.network_config import check_tokenizer
 from sgpa.core.user_code import errors_of
 
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # ids 0 to 3
@@ -110,6 +111,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist, or is not a file; name a tokenizer.json")
+    check_tokenizer(path)
     with errors_of(f"{path} cannot be read as a tokenizer"):
         tokenizer = _from_file(path)
     if _known_pad(tokenizer) is None:
