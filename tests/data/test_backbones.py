@@ -258,6 +258,8 @@ def test_settings_are_checked():
         TextBackbone(name="x", layer=-1, group=0)
     with pytest.raises(ConfigError, match="grid=0"):
         ImageBackbone(name="x", grid=0)
+    with pytest.raises(ConfigError, match=r"max_tokens=2147483648 \(allowed: 4 to 100000\)"):
+        TextBackbone(name="x", max_tokens=2**31)  # of which a table is made
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from torch import Tensor
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields, first_line
 from sgpa.core.inputs import Features
+from sgpa.core.limits import size_check
 from sgpa.core.user_code import errors_of
 from sgpa.data.backbones.cache import Rows, cached
 from sgpa.data.backbones.hidden_states import hidden_state
@@ -20,6 +21,7 @@ from sgpa.data.fetch import Progress
 
 BATCH = 16  # texts of similar length that are read together
 MAX_TOKENS, GROUP = 512, 4
+MOST_TOKENS = 100_000  # more are a mistake
 
 
 @checked
@@ -49,7 +51,7 @@ class TextBackbone:
             "backbone",
             [
                 ("layer", self.layer, self.layer is None or self.layer >= 0, "0 or more"),
-                ("max_tokens", self.max_tokens, self.max_tokens >= 4, "4 or more"),
+                size_check("max_tokens", self.max_tokens, MOST_TOKENS, least=4),
                 ("group", self.group, 1 <= self.group <= self.max_tokens, f"1 to {self.max_tokens}"),
             ],
         )
