@@ -11,8 +11,10 @@ from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError
 from sgpa.core.html import SHOWN, html_bar, html_table
 from sgpa.core.inputs import Inputs
+from sgpa.core.precision import require_finite
 
 BISECTIONS = 40  # of a quantile
+NOT_FINITE = "the prediction is not finite; the model's weights are too large, or it was damaged"
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ class Classification:
             object.__setattr__(self, "probabilities", p / p.sum(-1, keepdim=True))
             object.__setattr__(self, "expected_entropy", self.expected_entropy.float())
         object.__setattr__(self, "entropy", torch.special.entr(self.probabilities).sum(-1))
+        require_finite(lambda: NOT_FINITE, self.entropy, self.expected_entropy)  # -inf for negative ones
 
     @property
     def mutual_information(self) -> Tensor:
@@ -167,6 +170,16 @@ class Regression:
     samples: Tensor  # f_s    [S, B]
     scale: Tensor  # b        [] or [S, 1]
     residuals: Tensor | None = None  # |y - mean| / deviation of held-out rows, ascending   [n]
+
+    def __post_init__(self) -> None:
+        samples, scale = self.samples, self.scale
+        if samples.ndim != 2 or tuple(scale.shape) not in ((), (len(samples), 1)):
+            given = f"samples {list(samples.shape)} and scale {list(scale.shape)}"
+            raise InputError(f"Regression: {given} (allowed: [S, B], and [] or [S, 1])")
+        if not (samples.is_floating_point() and scale.is_floating_point()):
+            kinds = f"samples of {samples.dtype} and scale of {scale.dtype}"
+            raise InputError(f"Regression: {kinds} (allowed: floating-point numbers)")
+        require_finite(lambda: NOT_FINITE, samples, self.variance)
 
     @property
     def mean(self) -> Tensor:

@@ -11,9 +11,9 @@ from os.path import relpath
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from sgpa.core.arguments import checked
+from sgpa.core.arguments import checked, fits
 from sgpa.core.config import from_plain, to_plain
-from sgpa.core.errors import CheckpointError, shown
+from sgpa.core.errors import CheckpointError, ConfigError, shown
 from sgpa.core.files import copy_all, read_json, read_tensors, write_json
 from sgpa.core.names import METHOD_NAMES
 from sgpa.inference import readers
@@ -116,7 +116,18 @@ class SavedPredictor:
         models, calibrated, combined = self.read(device)
         predictor = predictor_of(self.method, models, calibrated, combined)
         novelty = NoveltyOf.read(models[0], self.novelty)
+        self._check(models, novelty)
         return Trained(predictor, readers.load(self.reader), self.rule, self.classes, novelty)
+
+    def _check(self, models: Sequence[Transformer], novelty: NoveltyOf | None) -> None:
+        """Raise unless models, classes and rule belong together."""
+        values = models[0].config.likelihood != "categorical"
+        outputs = 0 if values else models[0].config.outputs
+        if len(self.classes) not in (0, outputs):
+            named = "a model that predicts numbers" if values else f"a model with {outputs} classes"
+            raise CheckpointError(f"{self.reader / FILE} names {len(self.classes)} classes, for {named}")
+        if novelty is None and self.rule.max_novelty < 1:
+            raise CheckpointError(f"{self.reader / NOVELTY} is missing: the rule of trust needs it")
 
     def export(self, folder: Path) -> Path:
         """Copy what predictions need into a new folder, which describes itself; returns the folder."""
@@ -202,10 +213,17 @@ def read_saved(
         for m in metadata["members"]
     ]
     combined, novelty = folder / COMBINED, folder / NOVELTY
+    method = from_plain(metadata["predictor"], kinds, str(folder / FILE))
+    if not fits(method, Method):
+        raise CheckpointError(f"{folder / FILE}: {type(method).__name__} is not a method; it was damaged")
+    try:
+        rule = TrustRule.from_json(metadata)
+    except ConfigError as error:
+        raise CheckpointError(f"{folder / FILE}: {error}; it was damaged") from None
     return SavedPredictor(
-        method=from_plain(metadata["predictor"], kinds, str(folder / FILE)),
+        method=method,
         members=tuple(members),
-        rule=TrustRule.from_json(metadata),
+        rule=rule,
         classes=tuple(metadata["classes"]),
         reader=folder,
         combined=combined if combined.exists() else None,
