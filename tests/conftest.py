@@ -1,7 +1,22 @@
 import os
+from functools import partial
+
+import pytest
+
+# Tests run in parallel processes, where threads of small products would only wait. NumPy reads this when it
+# is first imported, and so do the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-torch.set_num_threads(1)  # tests run in parallel processes; threads of small products would only wait
+torch.set_num_threads(1)
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # its kernels then run on the CPU
+
+
+@pytest.fixture
+def no_pdf(monkeypatch):
+    """Write pages without PDF figures, which take half of their time; the tests of the report write them."""
+    from sgpa.report import write_report
+
+    monkeypatch.setattr("sgpa.report.write_report", partial(write_report, pdf=False))

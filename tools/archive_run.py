@@ -28,7 +28,7 @@ CURVES = "curves.json"  # the data of the figures
 def archive(results: dict[str, Any], folder: Path) -> None:
     """Write the results to a folder; an earlier archive there is replaced."""
     with TemporaryDirectory() as temporary:
-        run = write_report(results, Path(temporary)).parent
+        run = write_report(results, Path(temporary), pdf=False).parent
         shutil.rmtree(folder, ignore_errors=True)  # only after the report was written
         folder.mkdir(parents=True)
         shutil.copy(run / "results.csv", folder / "results.csv")

@@ -276,6 +276,7 @@ def test_a_report_covers_the_cells_of_all_commands(copy, tmp_path, no_page):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_pdf")
 def test_a_report_is_a_page(run, tmp_path):
     assert sgpa("report", run, "--out", tmp_path / "page").code == 0
     assert (tmp_path / "page" / "report.html").stat().st_size > 10_000

@@ -17,6 +17,8 @@ from sgpa.models import ModelConfig, PatchConfig
 from support.kept import kept
 from support.paths import DATA, KEPT, NAMED
 
+pytestmark = pytest.mark.xdist_group("real data")  # in one process: the tests share decoded images
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory):
@@ -44,6 +46,14 @@ def test_rows_columns_and_checksums(name):
         assert part.checksums == (len(part.files) if listed else 0), part.split
 
 
+def mean_and_std(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the pixels of each channel in [0, 1], from how often each of the 256 values occurs."""
+    counts = torch.stack([images[:, c].flatten().bincount(minlength=256) for c in range(3)]).double()
+    values = torch.arange(256, dtype=torch.double) / 255
+    mean, square = ((counts @ power) / counts.sum(1) for power in (values, values.square()))
+    return mean, (square - mean.square()).sqrt()
+
+
 # mean of each channel in [0, 1], and how many images the rarest and the most frequent class have
 IMAGES = [
     ("cifar10", "train", MEAN, 5000, 5000),
@@ -65,7 +75,7 @@ def test_image_means_and_class_counts(name, split, mean, fewest, most):
     assert fewest <= counts.min() <= counts.max() <= most
     # SVHN and mini-ImageNet may be subsets of about 10,000 images
     tolerance = 5e-5 if name.startswith("cifar") else 5e-3
-    means = torch.stack([images[:, c].double().mean() / 255 for c in range(3)])
+    means, _ = mean_and_std(images)
     assert torch.allclose(means, torch.tensor(mean, dtype=torch.double), rtol=0, atol=tolerance)
 
 
@@ -96,10 +106,10 @@ def test_cifar10_is_cached_and_its_model_trains(monkeypatch):
     assert [len(part) for part in (data.train, data.validation, data.test)] == [45_000, 5_000, 10_000]
     assert data.train.targets.bincount().min() > 4_400
     model = Sgpa().build(ModelConfig(embedding=PatchConfig(mean=MEAN, std=STD)))
-    loss = Sgpa().loss(model, next(data.train.batches(100, 0)), Progress(0.0, len(data.train)))
+    loss = Sgpa().loss(model, next(data.train.batches(20, 0)), Progress(0.0, len(data.train)))
     loss.total.backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
-    spread = torch.stack([data.train.inputs[:, c].double().std() / 255 for c in range(3)])
+    _, spread = mean_and_std(data.train.inputs)
     assert torch.allclose(spread, torch.tensor(STD, dtype=torch.double), atol=1e-3)
 
 

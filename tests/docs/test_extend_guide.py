@@ -12,6 +12,7 @@ BLOCKS = re.findall(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_pdf")
 def test_code_blocks_run_one_after_the_other(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "contributing"}

@@ -10,6 +10,7 @@ import sgpa
 from support.paths import ROOT
 
 pytest.importorskip("mkdocs", reason="needs the extra `docs`")
+pytestmark = pytest.mark.xdist_group("site")  # in one process: the tests share the pages
 API = ROOT / "docs" / "reference" / "api"
 LOADED = {"img": "src", "script": "src", "link": "href", "source": "src", "iframe": "src"}
 

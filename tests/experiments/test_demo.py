@@ -131,6 +131,7 @@ def test_two_workers_give_the_results_of_one(alone, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_pdf")
 def test_the_commands_print_a_table_and_write_a_report(alone, tmp_path, monkeypatch):
     folder, _ = alone
     options = ["demo", "--out", str(folder), "--seeds", "2", "--scale", "0.02", "--workers", "1"]

@@ -100,6 +100,7 @@ def test_results_equal_those_of_version_0_1(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_pdf")
 def test_images_become_a_run_folder_with_a_report(photos, tmp_path):
     run = sgpa("train", "images", photos, "--out", tmp_path / "run", "--size", 8, *TINY)
     assert run.code == 0, run.err

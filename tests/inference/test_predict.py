@@ -33,6 +33,8 @@ SMALL = [
     *("evaluation.ood_rows=20",),
 ]
 
+pytestmark = pytest.mark.xdist_group("predict")  # in one process: the tests share trained models
+
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory):

@@ -9,6 +9,7 @@ import sgpa
 from support.tiny_transformers import TorchEncoder, attached, batch, bert, gpt2, make, vit
 
 onnxruntime = pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.xdist_group("onnx")  # in one process: the exporter's first start takes seconds
 
 
 def run(path, inputs):
@@ -26,20 +27,24 @@ def assert_same(outputs, answer, *names):
         torch.testing.assert_close(outputs[name], getattr(answer, name), rtol=0, atol=1e-5)
 
 
-def shallow():
-    """The exporter's time grows with every layer."""
-    return bert(num_hidden_layers=2)
+# The exporter's time grows with every layer: one model has several.
+MODELS = {
+    "bert": lambda: bert(num_hidden_layers=2),
+    "vit": lambda: vit(num_hidden_layers=1),
+    "torch": lambda: TorchEncoder(layers=1),
+    "gpt2": lambda: gpt2(n_layer=1),
+}
 
 
-@pytest.mark.parametrize(("build", "rows"), [(shallow, 1), (vit, 6), (TorchEncoder, 6), (gpt2, 6)])
-def test_onnx_runtime_gives_the_same_answers(build, rows, tmp_path):
-    model = make(build)
+@pytest.mark.parametrize(("name", "rows"), [("bert", 1), ("vit", 6), ("torch", 6), ("gpt2", 6)])
+def test_onnx_runtime_gives_the_same_answers(name, rows, tmp_path):
+    model = make(MODELS[name])
     gp = attached(model)
     path = gp.export_onnx(tmp_path / "folder" / "model.onnx", batch(model, rows, seed=70))
     for n in (1, 9):
         inputs = batch(model, n, seed=71, labels=False)
         assert_same(run(path, inputs), gp.predict(inputs), "probabilities", "novelty")
-    if build is shallow:
+    if name == "bert":
         longer = {key: torch.nn.functional.pad(value, (0, 4)) for key, value in inputs.items()}
         assert_same(run(path, longer), gp.predict(inputs), "probabilities", "novelty")
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())

@@ -24,6 +24,8 @@ from support.browser import CHROMIUM, Browser
 from support.fake_results import record, synthetic
 from support.paths import ROOT
 
+pytestmark = pytest.mark.xdist_group("report")  # in one process: the tests share a page
+
 
 class Page(HTMLParser):
     """Ids, links, headings and figures of a page."""

@@ -30,8 +30,8 @@ def distilbert():
     return transformers.DistilBertForSequenceClassification(transformers.DistilBertConfig(**sizes, **TEXT))
 
 
-def vit():
-    return transformers.ViTForImageClassification(transformers.ViTConfig(**HIDDEN, **IMAGE))
+def vit(**options):
+    return transformers.ViTForImageClassification(transformers.ViTConfig(**(HIDDEN | IMAGE | options)))
 
 
 def deit():
@@ -46,8 +46,8 @@ def qwen2():
     return transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**DECODER, **GROUPED))
 
 
-def gpt2():
-    sizes = {"n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 32}
+def gpt2(n_layer=3):
+    sizes = {"n_embd": 16, "n_layer": n_layer, "n_head": 2, "n_positions": 32}
     config = transformers.GPT2Config(**sizes, vocab_size=WORDS, num_labels=CLASSES, pad_token_id=0)
     return transformers.GPT2ForSequenceClassification(config)
 
@@ -89,12 +89,12 @@ class TimmVit(nn.Module):
 class TorchEncoder(nn.Module):
     """`nn.TransformerEncoder` over token ids, the mean of real tokens through a head."""
 
-    def __init__(self, batch_first=True):
+    def __init__(self, batch_first=True, layers=3):
         super().__init__()
         self.batch_first = batch_first
         self.embed = nn.Embedding(WORDS, 16)
         layer = nn.TransformerEncoderLayer(16, 2, 24, batch_first=batch_first)
-        self.encoder = nn.TransformerEncoder(layer, 3)
+        self.encoder = nn.TransformerEncoder(layer, layers)
         self.head = nn.Linear(16, CLASSES)
 
     def forward(self, ids):

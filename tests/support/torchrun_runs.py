@@ -2,9 +2,11 @@
 
 import json
 import os
+import runpy
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 
@@ -118,6 +120,7 @@ CASES = {
     "a parameter that is not used": lambda: trainer(Idle(), images()),
 }
 STOPPED, BROKEN = "sgpa on images", "cut short"  # the same training, in one go and with a break
+COMMAND = "command line"
 FIRST_STEP = (7, 1)  # rows of a batch: an uneven split, and nothing left for the second process
 
 
@@ -169,6 +172,16 @@ def grid(folder: Path):
     return benchmark(place, [broken, *rows], seeds=1)
 
 
+def command_line(*words: str) -> None:
+    """Run `python -m sgpa words` in this process."""
+    with patch.object(sys, "argv", ["sgpa", *words]), patch.object(sys, "stdout", sys.stdout):
+        try:
+            runpy.run_module("sgpa", run_name="__main__")
+        except SystemExit as end:
+            if end.code:
+                raise
+
+
 def break_down(*_):
     """A process that dies in the middle of a step."""
     raise RuntimeError("this process is gone")
@@ -176,6 +189,8 @@ def break_down(*_):
 
 def run(what: str, folder: Path) -> None:
     if what == "all":
+        settings = [word for setting in TINY for word in ("--set", setting)]
+        command_line("train", "digits", "--method", "mle", *settings, "--out", str(folder / COMMAND))
         try:
             trainer(Failing(), images()).fit()
         except NumericalError as error:  # raised in every process, so that all can continue

@@ -7,6 +7,8 @@ import pytest
 from support.paths import ROOT
 from tools import rooms
 
+pytestmark = pytest.mark.xdist_group("rooms")  # in one process: the tests share what was measured
+
 
 @pytest.fixture(scope="module")
 def tree():

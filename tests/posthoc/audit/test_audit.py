@@ -20,6 +20,8 @@ from support.browser import CHROMIUM, Browser
 from support.terminal import sgpa
 from support.tiny_classifiers import image_classifier, text_classifier, write_images, write_texts
 
+pytestmark = pytest.mark.xdist_group("audit")  # in one process: the tests share two audits
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):

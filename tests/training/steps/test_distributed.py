@@ -17,7 +17,7 @@ from sgpa.models import Transformer
 from sgpa.training.logs import read_log
 from sgpa.training.steps.distributed import share
 from support.paths import ROOT
-from support.torchrun_runs import BROKEN, CASES, FIRST_STEP, STOPPED, TINY, first_step, grid
+from support.torchrun_runs import BROKEN, CASES, COMMAND, FIRST_STEP, STOPPED, TINY, first_step, grid
 
 pytestmark = [
     pytest.mark.xdist_group("torchrun"),  # all in one process of the tests: they share what was trained
@@ -29,17 +29,13 @@ pytestmark = [
 SCRIPT = str(ROOT / "tests" / "support" / "torchrun_runs.py")
 
 
+PRINTED = "printed.txt"  # what both processes print
+
+
 def torchrun(*command, seconds=120):
-    """Start two processes and wait for them."""
-    launch = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc_per_node",
-        "2",
-        "--standalone",
-        *command,
-    ]
+    """Start two processes of the script and wait for them."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", SCRIPT]
+    launch += command
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.run(
         launch, capture_output=True, text=True, timeout=seconds, env=environment, check=False
@@ -50,13 +46,14 @@ def torchrun(*command, seconds=120):
 def done(tmp_path_factory):
     """The folder of all trainings, one of which was cut short before and is resumed."""
     folder = tmp_path_factory.mktemp("parallel")
-    broken = torchrun(SCRIPT, "break down", str(folder / BROKEN))
+    broken = torchrun("break down", str(folder / BROKEN))
     assert broken.returncode != 0
     assert "this process is gone" in broken.stderr
     assert (folder / BROKEN / "checkpoint.safetensors").exists()
     assert not (folder / BROKEN / "model").exists()
-    finished = torchrun(SCRIPT, "all", str(folder))
+    finished = torchrun("all", str(folder))
     assert finished.returncode == 0, finished.stderr
+    (folder / PRINTED).write_text(finished.stdout)
     return folder
 
 
@@ -117,16 +114,11 @@ def test_a_benchmark_is_trained_by_all_and_tested_by_the_first(done, tmp_path):
         assert a["value"] == pytest.approx(b["value"], rel=1e-3, abs=1e-4), a
 
 
-@pytest.mark.slow
-def test_the_command_line_trains_with_all_processes(tmp_path):
-    settings = [word for setting in TINY for word in ("--set", setting)]
-    train = ["train", "digits", "--method", "mle", *settings, "--out"]
-    shared = torchrun("-m", "sgpa", *train, str(tmp_path / "shared"))
-    assert shared.returncode == 0, shared.stderr
-    assert shared.stdout.count("Next: ") == 1
+def test_the_command_line_trains_with_all_processes(done, tmp_path):
+    assert (done / PRINTED).read_text().count("Next: ") == 1
     place = RunFolder.of("digits", tmp_path / "alone", TINY)
     model = train_stage(place, plan(place.recipe, "mle"), 0, 0)
-    shared = Transformer.from_pretrained(tmp_path / "shared" / "trainings" / "kernel-mle-0" / "model")
+    shared = Transformer.from_pretrained(done / COMMAND / "trainings" / "kernel-mle-0" / "model")
     inputs = place.task(0).splits.test.inputs[:20]
     pair = [each.predict(inputs).probabilities for each in (shared, model)]
     torch.testing.assert_close(*pair, rtol=0, atol=1e-3)
