@@ -177,3 +177,10 @@ def test_damaged_limits_are_refused(model, tmp_path):
 def test_what_is_no_array_is_refused(model, given):
     with pytest.raises(InputError, match=r"inputs of type|expected images|inputs have|inputs=|shape"):
         model.predict(given)
+
+
+def test_missing_statistics_are_not_overlooked(model, tmp_path):
+    folder = model.save_pretrained(tmp_path)
+    (folder / "novelty.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"novelty\.safetensors is missing: the rule of trust needs it"):
+        sgpa.load(folder)

@@ -116,10 +116,10 @@ class SavedPredictor:
         models, calibrated, combined = self.read(device)
         predictor = predictor_of(self.method, models, calibrated, combined)
         novelty = NoveltyOf.read(models[0], self.novelty)
-        self._check(models, novelty)
+        self.check(models, novelty)
         return Trained(predictor, readers.load(self.reader), self.rule, self.classes, novelty)
 
-    def _check(self, models: Sequence[Transformer], novelty: NoveltyOf | None) -> None:
+    def check(self, models: Sequence[Transformer], novelty: NoveltyOf | None) -> None:
         """Raise unless models, classes and rule belong together."""
         values = models[0].config.likelihood != "categorical"
         outputs = 0 if values else models[0].config.outputs

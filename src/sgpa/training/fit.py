@@ -80,7 +80,10 @@ def fit(
             an id, one of mle, ts, mfvi, mcd, kflla, sngp, sgpa, de, sgpae; or a `Method`, which has an
             attention of its own.
         optim: All settings of the optimiser; its epochs are those of both stages of SGPA.
-        steps, epochs, batch_size, lr: Short for the most common settings; not with `optim`.
+        steps: Steps of training, both stages together. This and the next three are not for use with `optim`.
+        epochs: Passes over the training rows, instead of `steps`.
+        batch_size: Rows of a step.
+        lr: Initial learning rate.
         stage1_share: The share of the steps that train the point model from which SGPA starts; by default a
             fifth, for photographs a third.
         validation: The share of the rows that is held out to select epoch and method, or held-out data: a

@@ -159,13 +159,15 @@ class Fitted(Predictor):
         """What `save_pretrained` wrote."""
         saved = read_saved(directory)
         models, calibrated, combined = saved.read(device)
+        novelty = NoveltyOf.read(models[0], saved.novelty)
+        saved.check(models, novelty)
         return Fitted(
             saved.method,
             tuple(models),
             tuple(calibrated),
             combined,
             saved.rule,
-            NoveltyOf.read(models[0], saved.novelty),
+            novelty,
             chosen=saved.metadata.get("method", saved.method.id),
             classes=saved.classes,
         )

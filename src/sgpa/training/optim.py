@@ -24,7 +24,8 @@ class OptimConfig:
     Args:
         epochs: Passes over the training rows.
         batch_size: Rows of a step.
-        lr, final_lr: The highest and the last learning rate.
+        lr: The highest learning rate.
+        final_lr: The last learning rate.
         warmup: Epochs of linear increase.
         clip: Upper bound on the norm of the gradient.
         weight_decay: Every step multiplies the weights of linear maps (`decayed`) by 1 - lr weight_decay.
