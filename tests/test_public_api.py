@@ -50,8 +50,9 @@ def test_every_public_name_has_arguments_result_and_example(name):
 
 
 def takes_nothing(thing):
-    """Whether users give no arguments: errors are raised for them, an `AttachedGp` comes from `attach`."""
-    if inspect.isclass(thing) and (issubclass(thing, Exception) or thing is sgpa.AttachedGp):
+    """Whether users give no arguments: errors are raised for them, `attach` and `fit` make the others."""
+    made = (sgpa.AttachedGp, sgpa.Fitted)
+    if inspect.isclass(thing) and (issubclass(thing, Exception) or thing in made):
         return True
     return not inspect.signature(thing).parameters
 

@@ -57,11 +57,14 @@ def read_results(path: Path) -> dict[str, Any]:
 
 
 def without(results: dict[str, Any], methods: Sequence[str]) -> dict[str, Any]:
-    """The results without those of some methods."""
-    kept = {
-        name: [one for one in results[name] if one["method"] not in methods] for name in ("records", "curves")
-    }
-    return results | kept
+    """The results without those of some methods: `mle`, or `kernel-mle` for one attention alone."""
+
+    def kept(ones: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [o for o in ones if not {o["method"], f"{o['attention']}-{o['method']}"} & set(methods)]
+
+    rest: dict[str, Any] = {name: kept(results[name]) for name in ("records", "curves")}
+    run = results["run"]
+    return results | rest | {"run": run | {"timings": kept(run.get("timings", []))}}
 
 
 def main() -> None:
@@ -72,7 +75,12 @@ def main() -> None:
     parser.add_argument(
         "--names", nargs="*", default=(), help="labels for runs of one method with different settings"
     )
-    parser.add_argument("--replace", nargs="*", default=(), help="methods to leave out of the first run")
+    parser.add_argument(
+        "--replace",
+        nargs="*",
+        default=(),
+        help="methods to leave out of the first run, such as sgpa or kernel-mle",
+    )
     parser.add_argument("--title", help="title of the page")
     parser.add_argument("--note", help="first paragraph of the page")
     parser.add_argument("--command", nargs="*", help="the command(s) that reproduce the run")

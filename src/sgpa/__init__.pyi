@@ -47,6 +47,7 @@ from sgpa.posthoc.attach import attach as attach
 from sgpa.posthoc.attached import AttachedGp as AttachedGp
 from sgpa.posthoc.audit.audit import audit as audit
 from sgpa.training.fit import fit as fit
+from sgpa.training.fitted import Fitted as Fitted
 from sgpa.training.optim import OptimConfig as OptimConfig
 
 __version__: str

@@ -272,14 +272,15 @@ def test_initial_variance_is_scaled_around_the_same_mean():
         ({"kdim": 4}, r"kdim=4 \(allowed: embed_dim=8\)"),
         ({"vdim": 4}, r"vdim=4 \(allowed: embed_dim=8\)"),
         ({"form": "standard"}, r"form='standard' \(allowed: cheng-boots, orthogonal\)"),
+        ({"num_heads": 3}, r"MultiheadSgpa: embed_dim=8 \(allowed: a multiple of num_heads=3\)"),
+        ({"dropout": 1.0}, r"MultiheadSgpa: dropout=1.0 \(allowed: 0 up to, but not, 1\)"),
         ({"initial_variance_scale": 0.0}, "initial_variance_scale=0.0"),
         ({"num_global": 0}, r"num_global=0 \(allowed: 1 or more\)"),
-        ({"dropout": 1.0}, "dropout=1.0"),
     ],
 )
 def test_what_is_not_supported_is_refused(options, words):
     with pytest.raises(ConfigError, match=words) as error:
-        make(**{"form": "cheng-boots"} | options)
+        MultiheadSgpa(**{"embed_dim": E, "num_heads": H} | options)
     assert "\n" not in str(error.value)
 
 

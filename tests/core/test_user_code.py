@@ -15,6 +15,11 @@ def test_the_error_is_the_cause_of_one_line():
     assert isinstance(caught.value.__cause__, ValueError)
 
 
+def test_an_exception_of_no_kind_is_one_line():
+    with pytest.raises(InputError, match=r"^reading \(too short\)$"), errors_of("reading"):
+        raise Exception("too short")  # as the package tokenizers does
+
+
 def test_assertions_of_torch_are_one_line_too():
     layer = torch.nn.MultiheadAttention(4, 1)
     with (
@@ -25,9 +30,13 @@ def test_assertions_of_torch_are_one_line_too():
 
 
 @pytest.mark.parametrize(
-    "error", [NumericalError("ours"), torch.OutOfMemoryError("full"), KeyboardInterrupt()]
+    "error",
+    [
+        *(NumericalError("ours"), torch.OutOfMemoryError("full"), KeyboardInterrupt()),
+        *(MemoryError(), FileNotFoundError(2, "no such file", "rows.csv")),
+    ],
 )
-def test_our_errors_and_memory_are_passed_on(error):
+def test_our_errors_memory_and_the_system_are_passed_on(error):
     with pytest.raises(type(error)) as caught, errors_of("reading"):
         raise error
     assert caught.value is error

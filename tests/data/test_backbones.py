@@ -1,5 +1,7 @@
 """Frozen networks: where they are found, what they compute, what is kept."""
 
+import json
+import math
 import shutil
 
 import pytest
@@ -13,6 +15,8 @@ from sgpa.data.backbones.cache import Rows, cached
 from sgpa.data.backbones.hidden_states import blocks_of, chosen_layer, hidden_state
 from sgpa.data.backbones.images import ImageBackbone, pooled_patches
 from sgpa.data.backbones.texts import TextBackbone, averaged
+from sgpa.data.texts.tokenizer import encode, load_tokenizer
+from sgpa.posthoc.audit.checks import read_kind
 from support.backbones import tiny_bert, tiny_vit
 
 transformers = pytest.importorskip("transformers")
@@ -254,3 +258,59 @@ def test_settings_are_checked():
         TextBackbone(name="x", layer=-1, group=0)
     with pytest.raises(ConfigError, match="grid=0"):
         ImageBackbone(name="x", grid=0)
+    with pytest.raises(ConfigError, match=r"max_tokens=2147483648 \(allowed: 4 to 100000\)"):
+        TextBackbone(name="x", max_tokens=2**31)  # of which a table is made
+
+
+@pytest.mark.parametrize(
+    ("file", "entries"),
+    [
+        ("tokenizer_config.json", {"model_max_length": "long"}),
+        ("tokenizer_config.json", {"model_max_length": -5}),
+        ("config.json", {"hidden_dropout_prob": math.nan}),
+        ("config.json", {"num_attention_heads": 0}),
+    ],
+)
+def test_settings_of_a_network_that_cannot_be_used_are_one_line(file, entries, bert, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "bert")
+    saved = json.loads((folder / file).read_text()) if (folder / file).exists() else {}
+    (folder / file).write_text(json.dumps(saved | entries))
+    with pytest.raises(InputError, match=f"backbone {folder}") as error:
+        TextBackbone(name=str(folder)).features(["a film"])
+    assert "\n" not in str(error.value)
+
+
+def test_a_tokenizer_that_panics_is_one_line(bert, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "bert")
+    file = folder / "tokenizer.json"
+    saved = json.loads(file.read_text())
+    saved["post_processor"]["special_tokens"].pop("[SEP]")  # which its template names
+    file.write_text(json.dumps(saved))
+    with pytest.raises(InputError, match=f"backbone {folder}: its tokenizer cannot read the texts"):
+        TextBackbone(name=str(folder)).features(["a film"])
+    tokenizer = load_tokenizer(file)
+    with pytest.raises(InputError, match="the tokenizer cannot read the texts"):
+        encode(tokenizer, ["a film"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda saved: saved["model"]["vocab"].update({"[CLS]": 2**31}),  # a table of 8 GiB
+        lambda saved: saved.update(added_tokens=[{"id": 2**31, "content": "x", "special": True}]),
+        lambda saved: saved.update(padding={"strategy": {"Fixed": 2**31}}),
+    ],
+)
+def test_a_tokenizer_with_absurd_numbers_is_not_opened(change, bert, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "bert")
+    file = folder / "tokenizer.json"
+    saved = json.loads(file.read_text())
+    change(saved)
+    file.write_text(json.dumps(saved))
+    message = r"tokenizer.json: the number 2147483648 of a token \(allowed: 10000000 at most\)"
+    with pytest.raises(InputError, match=message):
+        TextBackbone(name=str(folder)).features(["a film"])
+    with pytest.raises(InputError, match=message):
+        load_tokenizer(file)
+    with pytest.raises(InputError, match=message):
+        read_kind(folder)

@@ -31,6 +31,7 @@ def test_layer():
 def test_arrays(tmp_path):
     numbers = example("arrays").main(steps=100, folder=str(tmp_path / "model"))
     assert numbers["accuracy"] > 0.25  # of ten classes
+    assert numbers["share of noise that is trusted"] < 0.1
 
 
 def test_methods():

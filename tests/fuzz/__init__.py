@@ -1,4 +1,4 @@
-"""Hostile calls, files and command lines: `python -m tests.fuzz api|files|cli --count N --seed S`.
+"""Hostile calls, files and command lines: `python -m tests.fuzz api|files|entries|cli --count N --seed S`.
 
 Every case follows from its number, so that `--only NUMBER` repeats one. A case fails if it ends in anything
 but a result that makes sense or one line of `SgpaError`, if it takes more than 10 s of processor time or a

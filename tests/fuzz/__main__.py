@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz api|files|cli --count N --seed S`: exit status 1 if a case fails."""
+"""`python -m tests.fuzz api|files|entries|cli --count N --seed S`: exit status 1 if a case fails."""
 
 import argparse
 import logging
@@ -12,7 +12,7 @@ import torch
 from tests.fuzz import api, cli, files
 from tests.fuzz.guard import limit_memory, peak_memory, run
 
-KINDS = {"api": api.Cases, "files": files.Cases, "cli": cli.Cases}
+KINDS = {"api": api.Cases, "files": files.Cases, "entries": files.Entries, "cli": cli.Cases}
 
 
 def main() -> int:
@@ -25,10 +25,11 @@ def main() -> int:
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
-    numbers = range(given.count) if given.only is None else [given.only]
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         cases = KINDS[given.kind](Path(folder))
+        most = len(cases) if given.kind == "entries" else given.count
+        numbers = range(min(given.count, most)) if given.only is None else [given.only]
         (Path(folder) / "here").mkdir()
         os.chdir(Path(folder) / "here")  # names among the hostile values are written here
         limit_memory()

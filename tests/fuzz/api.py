@@ -99,7 +99,7 @@ class Cases:
             *Doors(folder, self.call).kinds,
         ]
 
-    def make(self, rng):
+    def make(self, rng, _=0):
         """The name of a case and its call."""
         kind = rng.choices([k for k, _ in self.kinds], [w for _, w in self.kinds])[0]
         return kind(rng)

@@ -141,7 +141,7 @@ class Cases:
             *TEXTS[:6],
         ]
 
-    def make(self, rng):
+    def make(self, rng, _=0):
         """The name of a case and its call."""
         words = list(rng.choice(COMMANDS))
         for _ in range(rng.choice((0, 1, 1, 1, 2))):

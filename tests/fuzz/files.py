@@ -1,5 +1,6 @@
 """Saved files that were damaged or changed: models, predictors, checkpoints, results, tables, images."""
 
+import itertools
 import json
 import math
 import shutil
@@ -11,7 +12,9 @@ import torch
 from PIL import Image
 from tests.fuzz.guard import Accepted
 from tests.fuzz.more_files import MoreFiles
-from tests.fuzz.mutations import bytes_changed, changed_bytes, json_changed, signed
+from tests.fuzz.mutations import bytes_changed, json_changed, signed
+from tests.fuzz.predictors import Predictors
+from tests.fuzz.sources import Source, copy, every_entry
 from tests.support.backbones import tiny_bert
 from tests.support.fake_results import synthetic
 from tests.support.tiny_transformers import TorchEncoder, attached, batch, make
@@ -26,6 +29,8 @@ from sgpa.data.texts.tables import read_texts
 from sgpa.experiments.runner import saved_results
 from sgpa.inference.saved import finished_cells, read_saved
 from sgpa.models import Transformer
+from sgpa.posthoc.audit.model import open_classifier
+from sgpa.posthoc.audit.rows import read_rows
 from sgpa.report import page
 from sgpa.report.merge import merge
 from sgpa.report.sections.warnings import warnings
@@ -56,68 +61,47 @@ class Cases:
             trainer(folder / "resumable", on_progress=stop_at(2)).fit()
         sgpa_cell = next(c.folder for c in finished_cells(folder / "run") if "sgpa" in c.folder.name)
         read_saved_or_old(sgpa_cell).export(folder / "exported")
-        self.kinds = [(self.model, 30), (self.predictor, 20), (self.run, 12), (self.results, 18)]
-        self.kinds += [(self.checkpoint, 8), (self.table, 6), (self.image, 6)]
         self.encoder = make(TorchEncoder)
         attached(self.encoder).save_pretrained(folder / "adapter")
         (folder / "bert").mkdir()
         tiny_bert(folder / "bert")
         self.labels = torch.arange(30) % 3
         self.fit(folder / "fitted")
-        self.kinds += [(self.adapter, 8), (self.fitted, 5), (self.backbone, 3)]
-        self.kinds += MoreFiles(
-            folder, self.changed, lambda cell, to: read_saved_or_old(cell).export(to)
-        ).kinds
+        named = (
+            *(("model", self.model, 30), ("exported", self.predictor, 20), ("run", self.run, 12)),
+            *(("adapter", self.adapter, 8), ("fitted", self.fitted, 3), ("bert", self.backbone, 3)),
+            ("resumable", self.checkpoint, 8),
+        )
+        self.sources = [Source(name, folder / name, read, weight) for name, read, weight in named]
+        self.sources.append(Source("fitted again", folder / "fitted", self.fitted_again, 3))
+        self.sources += MoreFiles(folder, export).sources + Predictors(folder).sources
+        self.others = [(self.results, 18), (self.table, 6), (self.image, 6), (self.rows, 3)]
 
-    def make(self, rng):
+    def make(self, rng, _=0):
         """The name of a case and its call."""
-        kind = rng.choices([k for k, _ in self.kinds], [w for _, w in self.kinds])[0]
-        return kind(rng)
+        weights = [weight for _, weight in self.others] + [source.weight for source in self.sources]
+        made = rng.choices([*(make for make, _ in self.others), *self.sources], weights)[0]
+        return made.damaged(rng, self.work) if isinstance(made, Source) else made(rng)
 
-    def changed(self, rng, source):
-        """A copy of a folder with one file changed; returns its path and the name of the file."""
-        shutil.rmtree(self.work, ignore_errors=True)
-        shutil.copytree(source, self.work)
-        file = rng.choice(sorted(path for path in self.work.rglob("*") if path.is_file()))
-        others = [path for path in source.rglob("*") if path.suffix == file.suffix and path.is_file()]
-        file.write_bytes(changed_bytes(rng, file, others))
-        return str(file.relative_to(self.work))
+    def model(self, name):
+        model = sgpa.load(self.work)
+        check_prediction(model.predict(self.x[:, :, :, :]))
+        if name.endswith("safetensors"):
+            one, other = (read_tensors(f / name)[0] for f in (self.folder / "model", self.work))
+            if not signed(self.work / name) and any(not torch.equal(one[key], other[key]) for key in one):
+                raise Accepted("changed weights")
 
-    def model(self, rng):
-        name = self.changed(rng, self.folder / "model")
-        before = (self.folder / "model" / name).read_bytes()
+    def predictor(self, _):
+        trained = read_saved(self.work).open()
+        answers = trained.answers(trained.reader.read([self.folder / "image.png"]))
+        if any(isinstance(v, float) and math.isnan(v) for answer in answers for v in answer.values()):
+            raise Accepted("an answer is NaN")
 
-        def load():
-            model = sgpa.load(self.work)
-            check_prediction(model.predict(self.x[:, :, :, :]))
-            if name.endswith("safetensors") and (self.work / name).read_bytes() != before:
-                one, other = (read_tensors(f / name)[0] for f in (self.folder / "model", self.work))
-                if not signed(self.work / name) and any(not torch.equal(one[key], other[key]) for key in one):
-                    raise Accepted("changed weights")
-
-        return f"model/{name}", load
-
-    def predictor(self, rng):
-        name = self.changed(rng, self.folder / "exported")
-
-        def read():
-            trained = read_saved(self.work).open()
-            answers = trained.answers(trained.reader.read([self.folder / "image.png"]))
-            if any(isinstance(v, float) and math.isnan(v) for answer in answers for v in answer.values()):
-                raise Accepted("an answer is NaN")
-
-        return f"exported/{name}", read
-
-    def run(self, rng):
-        name = self.changed(rng, self.folder / "run")
-
-        def read():
-            for cell in finished_cells(self.work)[:2]:
-                read_saved_or_old(cell.folder).open()
-            saved_results(self.work)
-            sgpa.load(self.work)
-
-        return f"run/{name}", read
+    def run(self, _):
+        for cell in finished_cells(self.work)[:2]:
+            read_saved_or_old(cell.folder).open()
+        saved_results(self.work)
+        sgpa.load(self.work)
 
     def results(self, rng):
         data = json.loads((self.folder / "results.json").read_text())
@@ -147,38 +131,35 @@ class Cases:
         options = {"method": "mle", "steps": 2, "batch_size": 30, "on_progress": lambda _: None}
         return sgpa.fit(x, self.labels, directory=folder, **options)
 
-    def fitted(self, rng):
-        name = self.changed(rng, self.folder / "fitted")
-        again = rng.random() < 0.5
-        call = (lambda: self.fit(self.work)) if again else (lambda: sgpa.load(self.work))
-        return f"fitted/{name}", lambda: check_prediction(call().predict(self.x))
+    def fitted(self, _):
+        check_prediction(sgpa.load(self.work).predict(self.x))
 
-    def adapter(self, rng):
-        name = self.changed(rng, self.folder / "adapter")
-        rows = batch(self.encoder, 3, 0)
+    def fitted_again(self, _):
+        check_prediction(self.fit(self.work).predict(self.x))
 
-        def attach():
-            answer = sgpa.attach(self.encoder, self.work).predict(rows)
-            check_prediction(answer)
-            if not answer.novelty.isfinite().all():
-                raise Accepted("the novelty is not finite")
+    def adapter(self, _):
+        answer = sgpa.attach(self.encoder, self.work).predict(batch(self.encoder, 3, 0))
+        check_prediction(answer)
+        if not answer.novelty.isfinite().all():
+            raise Accepted("the novelty is not finite")
 
-        return f"adapter/{name}", attach
+    def backbone(self, _):
+        texts._network.cache_clear()
+        if not TextBackbone(name=str(self.work)).features(["a good film"]).values.isfinite().all():
+            raise Accepted("features are not finite")
 
-    def backbone(self, rng):
-        name = self.changed(rng, self.folder / "bert")
-        network = TextBackbone(name=str(self.work))
+    def checkpoint(self, _):
+        trainer(self.work).fit()
+
+    def rows(self, rng):
+        file = self.folder / "changed-rows.csv"
+        file.write_bytes(bytes_changed(rng, (self.folder / "rows.csv").read_bytes()))
 
         def read():
-            texts._network.cache_clear()
-            if not network.features(["a good film"]).values.isfinite().all():
-                raise Accepted("features are not finite")
+            classifier = open_classifier(self.folder / "text-model", "cpu")
+            read_rows(classifier, file, text_column=None, label_column=None, max_rows=60, seed=0)
 
-        return f"bert/{name}", read
-
-    def checkpoint(self, rng):
-        name = self.changed(rng, self.folder / "resumable")
-        return f"resumable/{name}", lambda: trainer(self.work).fit()
+        return "rows.csv", read
 
     def table(self, rng):
         file = self.folder / "changed.csv"
@@ -204,3 +185,32 @@ def read_saved_or_old(cell):
     from sgpa.cli.options import saved_predictor
 
     return saved_predictor(cell)
+
+
+def export(cell, folder):
+    """Write the exported model of a cell, also of one that version 0.1 wrote."""
+    read_saved_or_old(cell).export(folder)
+
+
+class Entries:
+    """Every entry of every saved JSON file, with every hostile value: case N is the N-th of them."""
+
+    def __init__(self, folder):
+        self.cases = Cases(folder)
+        left_out = ("run", "fitted again", "audit")  # the same files as others, or too slow
+        self.sources = [source for source in self.cases.sources if source.name not in left_out]
+        self.changes, self.next = self._changes(), 0
+
+    def _changes(self):
+        return ((source, *change) for source in self.sources for change in every_entry(source.folder))
+
+    def __len__(self):
+        return sum(1 for _ in self._changes())
+
+    def make(self, _, number):
+        """The name of a case and its call; numbers must ascend."""
+        source, name, data = next(itertools.islice(self.changes, number - self.next, None))
+        self.next = number + 1
+        copy(source.folder, self.cases.work)
+        (self.cases.work / name).write_text(json.dumps(data))
+        return f"{source.name}/{name}", lambda: source.open(name)

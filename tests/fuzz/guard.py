@@ -96,13 +96,13 @@ def peak_memory() -> int:
 
 
 def run(
-    kind: str, case: Callable[[random.Random], tuple[str, Callable[[], object]]], numbers, seed: int
+    kind: str, case: Callable[[random.Random, int], tuple[str, Callable[[], object]]], numbers, seed: int
 ) -> list[Finding]:
     """All findings of the cases with these numbers; a case is made from a generator of its own."""
     findings = []
     for number in numbers:
         rng = random.Random(f"{kind} {seed} {number}")
-        name, call = case(rng)
+        name, call = case(rng, number)
         if (finding := judge(number, name, call)) is not None:
             findings.append(finding)
     return findings

@@ -6,7 +6,8 @@ from unittest.mock import patch
 
 import torch
 from tests.fuzz.guard import Accepted
-from tests.fuzz.mutations import bytes_changed, signed
+from tests.fuzz.mutations import signed
+from tests.fuzz.sources import Source
 from tests.support.paths import KEPT
 from tests.support.tiny_classifiers import image_classifier, text_classifier, write_images, write_texts
 
@@ -20,10 +21,10 @@ SENTENCES = ["a good film", "a bad film , good", "number"]
 
 
 class MoreFiles:
-    """Makes cases; `changed` copies a folder to `work` with one file changed."""
+    """Sources; `export` writes the exported model of a cell."""
 
-    def __init__(self, folder, changed, export):
-        self.folder, self.work, self.changed = folder, folder / "work", changed
+    def __init__(self, folder, export):
+        self.folder, self.work = folder, folder / "work"
         export(KEPT["digits"], folder / "opened")
         self.digits = torch.rand(2, 1, 8, 8)
         model, tokenizer = text_classifier(folder / "text-model")
@@ -31,63 +32,46 @@ class MoreFiles:
         write_images(folder / "images", image_classifier(folder / "image-model"), 60)
         with self._cache("cache"):
             self.features = self._features().values
-        self.kinds = [(self.opened, 12), (self.audited_model, 4), (self.audited_rows, 3)]
-        self.kinds += [(self.kept_features, 4), (self.whole_audit, 0.2)]
+        self.sources = [
+            Source("opened", folder / "opened", self.opened, 12),
+            Source("text-model", folder / "text-model", self.text_model, 3),
+            Source("image-model", folder / "image-model", self.image_model, 3),
+            Source("cache", folder / "cache", self.kept_features, 4),
+            Source("audit", folder / "text-model", self.whole_audit, 0.2),
+        ]
 
-    def opened(self, rng):
-        name = self.changed(rng, self.folder / "opened")
+    def opened(self, _):
+        for answer in sgpa.load(self.work).predict(self.digits):
+            numbers = [value for value in answer.values() if isinstance(value, float)]
+            if not all(map(math.isfinite, numbers)) or not 0 <= answer["novelty"] <= 1:
+                raise Accepted(f"an answer is {dict(answer)}")
 
-        def read():
-            for answer in sgpa.load(self.work).predict(self.digits):
-                numbers = [value for value in answer.values() if isinstance(value, float)]
-                if not all(map(math.isfinite, numbers)) or not 0 <= answer["novelty"] <= 1:
-                    raise Accepted(f"an answer is {dict(answer)}")
+    def text_model(self, _):
+        self._classify(self.folder / "rows.csv")
 
-        return f"opened/{name}", read
+    def image_model(self, _):
+        self._classify(self.folder / "images")
 
-    def audited_model(self, rng):
-        kind = rng.choice(("text", "image"))
-        name = self.changed(rng, self.folder / f"{kind}-model")
+    def _classify(self, data):
+        classifier = open_classifier(self.work, "cpu")
+        rows = read_rows(classifier, data, text_column=None, label_column=None, max_rows=60, seed=0)
+        batch = next(iter(Batches(rows, classifier.encode)))
+        try:
+            with torch.no_grad():
+                finite = bool(classifier.model(**batch).logits.isfinite().all())
+        except (RuntimeError, IndexError, ValueError, TypeError):  # of the model; an audit explains it
+            finite = False
+        if not finite:
+            sgpa.audit(self.work, data, max_rows=60)
+            raise Accepted("the logits are not finite")
 
-        def read():
-            classifier = open_classifier(self.work, "cpu")
-            data = self.folder / ("rows.csv" if kind == "text" else "images")
-            rows = read_rows(classifier, data, text_column=None, label_column=None, max_rows=60, seed=0)
-            batch = next(iter(Batches(rows, classifier.encode)))
-            try:
-                with torch.no_grad():
-                    finite = bool(classifier.model(**batch).logits.isfinite().all())
-            except (RuntimeError, IndexError, ValueError, TypeError):  # of the model; an audit explains it
-                finite = False
-            if not finite:
-                sgpa.audit(self.work, data, max_rows=60)
-                raise Accepted("the logits are not finite")
+    def whole_audit(self, _):
+        sgpa.audit(self.work, self.folder / "rows.csv", max_rows=60)
 
-        return f"{kind}-model/{name}", read
-
-    def audited_rows(self, rng):
-        file = self.folder / "changed-rows.csv"
-        file.write_bytes(bytes_changed(rng, (self.folder / "rows.csv").read_bytes()))
-
-        def read():
-            classifier = open_classifier(self.folder / "text-model", "cpu")
-            read_rows(classifier, file, text_column=None, label_column=None, max_rows=60, seed=0)
-
-        return "rows.csv", read
-
-    def whole_audit(self, rng):
-        name = self.changed(rng, self.folder / "text-model")
-        return f"audit {name}", lambda: sgpa.audit(self.work, self.folder / "rows.csv", max_rows=60)
-
-    def kept_features(self, rng):
-        name = self.changed(rng, self.folder / "cache")
-
-        def read():
-            with self._cache("work"):
-                if not torch.equal(self._features().values, self.features) and not signed(self.work / name):
-                    raise Accepted("other features")
-
-        return f"cache/{name}", read
+    def kept_features(self, name):
+        with self._cache("work"):
+            if not torch.equal(self._features().values, self.features) and not signed(self.work / name):
+                raise Accepted("other features")
 
     def _features(self):
         texts._network.cache_clear()

@@ -28,8 +28,19 @@ def bytes_changed(rng, data):
     )[kind]
 
 
-def json_changed(rng, value, depth=0):
-    """Plain data with one entry replaced, removed, added or doubled."""
+def json_changed(rng, value):
+    """Plain data with one entry replaced, by another one of the same data too, removed, added or doubled."""
+    return _json_changed(rng, value, [*PLAIN, *_parts(value)])
+
+
+def _parts(value):
+    """The value and all that it is made of."""
+    yield value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _parts(part)
+
+
+def _json_changed(rng, value, others):
     if isinstance(value, dict) and value and rng.random() < 0.8:
         key = rng.choice(list(value))
         changed = dict(value)
@@ -37,18 +48,18 @@ def json_changed(rng, value, depth=0):
         if how < 0.12:
             changed.pop(key)
         elif how < 0.2:
-            changed[rng.choice(("kind", "unknown", "__class__", key + "x"))] = rng.choice(PLAIN)
+            changed[rng.choice(("kind", "unknown", "__class__", key + "x"))] = rng.choice(others)
         else:
-            changed[key] = json_changed(rng, value[key], depth + 1)
+            changed[key] = _json_changed(rng, value[key], others)
         return changed
     if isinstance(value, list) and value and rng.random() < 0.8:
         at = rng.randrange(len(value))
         return [
             *value[:at],
-            *rng.choice(([json_changed(rng, value[at])], [], [value[at]] * 2)),
+            *rng.choice(([_json_changed(rng, value[at], others)], [], [value[at]] * 2)),
             *value[at + 1 :],
         ]
-    return rng.choice(PLAIN)
+    return rng.choice(others)
 
 
 def deep(rng):

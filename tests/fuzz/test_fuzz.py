@@ -8,15 +8,21 @@ from tests.fuzz.guard import Accepted, judge, run
 
 from sgpa.core.errors import InputError
 
-KINDS = {"api": (api.Cases, 250), "files": (files.Cases, 40), "cli": (cli.Cases, 30)}
+KINDS = {
+    "api": (api.Cases, range(250)),
+    "files": (files.Cases, range(40)),
+    "entries": (files.Entries, range(0, 90_000, 3_000)),
+    "cli": (cli.Cases, range(30)),
+}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_hostile_cases_end_in_a_result_or_one_line(kind, tmp_path, monkeypatch):
-    cases, count = KINDS[kind]
+    cases, numbers = KINDS[kind]
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    assert run(kind, cases(tmp_path).make, range(count), seed=0) == []
+    assert run(kind, cases(tmp_path).make, numbers, seed=0) == []
 
 
 class TwoLines(InputError):

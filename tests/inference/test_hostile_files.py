@@ -13,7 +13,10 @@ from sgpa.core.files import read_json, read_tensors, write_json, write_tensors
 from sgpa.core.saved_tensors import check_tensors
 from sgpa.inference import readers
 from sgpa.inference.saved import finished_cells, inside, read_saved
+from sgpa.models import Transformer
+from sgpa.models.saving import SCALE, set_scale
 from support.paths import KEPT, ROOT
+from support.small_models import small
 
 IMAGES = {"kind": "images", "size": 8, "grey": True}
 MOLECULES = {"kind": "molecules", "atoms": ["C"], "bonds": ["SINGLE"]}
@@ -154,3 +157,46 @@ def test_letters_of_shapes_must_agree():
     assert check_tensors(tensors, {"a": ("K", "E"), "b": ("E", "E")}, "x") == {"K": 3, "E": 4}
     with pytest.raises(CheckpointError, match=r"x: b has shape \[4, 4\] \(allowed: \[K, E\], K = 3, E = 4\)"):
         check_tensors(tensors, {"a": ("K", "E"), "b": ("K", "E")}, "x")
+
+
+@pytest.mark.parametrize(
+    ("entries", "complaint"),
+    [
+        ({"classes": ["0", "1"]}, r"run.json names 2 classes, for a model with 10 classes"),
+        ({"predictor": {"kind": "KernelConfig"}}, r"run.json: KernelConfig is not a method"),
+        ({"trust": {"max_uncertainty": 1.0, "residuals": [2.0, 1.0]}}, r"run.json: trust: residuals="),
+        ({"trust": {"max_uncertainty": 1.0, "max_novelty": 3.0}}, r"run.json: trust: max_novelty=3.0"),
+    ],
+)
+def test_entries_that_do_not_fit_the_model(entries, complaint, exported):
+    changed(exported, **entries)
+    with pytest.raises(CheckpointError, match=complaint):
+        sgpa.load(exported)
+
+
+def test_a_rule_on_novelty_needs_its_statistics(exported):
+    os.remove(exported / "novelty.safetensors")
+    with pytest.raises(CheckpointError, match=r"novelty.safetensors is missing: the rule of trust needs it"):
+        sgpa.load(exported)
+
+
+def test_a_scale_in_a_calibration_must_be_that_of_a_model_of_numbers(exported):
+    file = exported / "calibrated-0.safetensors"
+    write_tensors(file, {SCALE: torch.tensor(0.0)})
+    with pytest.raises(CheckpointError, match="which is of a model that predicts numbers"):
+        sgpa.load(exported)
+    model = Transformer(small(outputs=1, likelihood="laplace"))
+    for scale in (torch.zeros(1), torch.tensor(torch.nan), torch.tensor(1)):
+        with pytest.raises(CheckpointError, match=r"calibration: likelihood.log_b"):
+            set_scale(model, {SCALE: scale})
+    set_scale(model, {SCALE: torch.tensor(0.5)})
+    assert float(model.likelihood.log_b) == 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.int64, torch.complex64])
+def test_tensors_of_another_kind_are_damaged(dtype):
+    with pytest.raises(CheckpointError, match="x holds torch"):
+        check_tensors({"x": torch.ones(2).to(dtype)}, {"x": (2,)}, "file")
+    check_tensors({"x": torch.ones(2).long()}, {"x": (2,)}, "file", whole=("x",))
+    with pytest.raises(CheckpointError, match=r"x holds torch\.float32"):
+        check_tensors({"x": torch.ones(2)}, {"x": (2,)}, "file", whole=("x",))

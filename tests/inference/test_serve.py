@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import sgpa
+from sgpa.core.counters import FLOAT64_PASSES, counting
 from sgpa.core.errors import ConfigError, InputError, NumericalError
 from sgpa.inference.serve import serve, worth_serving
 from sgpa.methods import McDropout, Mfvi, Mle, SampledPredictor, Sgpa
@@ -176,6 +177,20 @@ def test_models_that_sample_are_worth_serving(name):
 
 def test_it_is_a_public_name():
     assert sgpa.serve is serve
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ["kernel-mle", "mfvi", "sgpa"])
+def test_layers_that_need_float64_get_it(name, device, caplog):
+    own, x = predictor(name, device), images(8, device)
+    with torch.no_grad():
+        getattr(own, "model", own).layers[0].attention.W_qk.weight.mul_(3000)  # keys far from the origin
+    fast = serve(own, rows=4)
+    assert "float32 is too coarse" in caplog.text
+    with counting() as counted:
+        served = fast.predict(x)
+    assert counted[FLOAT64_PASSES]
+    assert_same(served, own.predict(x, batch_size=4), device)
 
 
 def test_what_cannot_be_compiled_is_served_too(monkeypatch, caplog):

@@ -173,5 +173,24 @@ def test_given_residuals_replace_those_of_the_prediction():
 
 def test_limits_beyond_64_bits_are_numbers():
     score = torch.tensor([0.1])
-    assert TrustRule(10**30, max_novelty=10**30).reasons(score, score.double()) == [""]
+    assert TrustRule(10**30).reasons(score, score.double()) == [""]
     assert TrustRule(-(10**30)).reasons(score, None) == ["unsure"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_novelty": 10**30},
+        {"max_novelty": 0.0},
+        {"max_error": -0.1},
+        {"bound": 2.0},
+        {"rows": -1},
+        {"residuals": (2.0, 1.0)},
+        {"residuals": (-1.0, 1.0)},
+        {"scores": (0.1, 0.2), "wrong": (True,)},
+        {"scores": (-1.0,), "wrong": (True,)},
+    ],
+)
+def test_a_rule_that_no_rows_gave_is_refused(wrong):
+    with pytest.raises(ConfigError, match=f"trust: .*({'|'.join(wrong)})="):
+        TrustRule(0.3, **wrong)

@@ -110,7 +110,10 @@ def test_the_mixture_of_values_keeps_the_scale_of_every_sample():
 
 
 def test_ensembles_of_ensembles_keep_every_scale():
-    pairs = [EnsemblePredictor((Fixed(values(scale=a)), Fixed(values(scale=b)))) for a, b in ((1, 2), (3, 4))]
+    pairs = [
+        EnsemblePredictor((Fixed(values(scale=a)), Fixed(values(scale=b))))
+        for a, b in ((1.0, 2.0), (3.0, 4.0))
+    ]
     prediction = EnsemblePredictor(tuple(pairs)).predict(images())
     assert prediction.scale.flatten().tolist() == [b for b in (1.0, 2.0, 3.0, 4.0) for _ in range(4)]
 

@@ -33,6 +33,12 @@ def test_records_curves_and_timings_are_joined() -> None:
     assert merge([merged])["records"] == merged["records"]
 
 
+def test_facts_of_a_merged_run_stay_one_list() -> None:
+    first = merge([run("mle", commit="a"), run("ts", commit="b")])
+    assert merge([first, run("sgpa", commit="c")])["run"]["commit"] == ["a", "b", "c"]
+    assert merge([first, run("sgpa", commit="b")])["run"]["commit"] == ["a", "b"]
+
+
 def test_equal_facts_appear_once() -> None:
     merged = merge([run("mle", seconds={"mle": 1.0}), run("sgpa", seconds={"sgpa": 2.0})])["run"]
     assert merged["commit"] == "0123abc"

@@ -54,3 +54,14 @@ def test_methods_of_an_archive_without_curves_are_replaced(tmp_path: Path) -> No
     kept = without(read_results(tmp_path / "kept"), ["sgpa"])
     assert numbers(kept) == numbers(synthetic(("mle",)))
     assert {curve["method"] for curve in merge([kept, new])["curves"]} == {"sgpa"}
+
+
+def test_one_attention_of_a_method_is_replaced() -> None:
+    old = synthetic_run("mle", "sgpa")
+    for record in old["records"][:3]:
+        record["attention"] = "sdp"
+    kept = without(old, ["kernel-mle"])
+    assert [r for r in kept["records"] if r["method"] == "mle"] == [
+        r for r in old["records"][:3] if r["method"] == "mle"
+    ]
+    assert {t["method"] for t in kept["run"]["timings"]} <= {"sgpa"}

@@ -48,7 +48,7 @@ def test_sgpa_is_trained_and_read_again(tmp_path):
     lines = []
     options = {**FAST, "method": "sgpa", "directory": tmp_path, "on_progress": lines.append}
     model = sgpa.fit(x, y, CONFIG, **options)
-    assert model.stochastic
+    assert model.model.stochastic
     assert model.chosen == "sgpa"
     assert (model.predict(x).label == y).float().mean() > 0.9
     epochs = [line for line in lines if "step" not in line]
@@ -80,7 +80,7 @@ def test_a_finished_run_of_version_0_1_is_read_not_trained(tmp_path):
         on_progress=lines.append,
     )
     assert not lines
-    assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
+    assert all(torch.equal(weights[name], value) for name, value in model.model.state_dict().items())
 
 
 def test_other_inputs_with_the_same_targets_are_refused(tmp_path):
@@ -98,7 +98,7 @@ def test_every_method_predicts(method):
     prediction = predictor.predict(x)
     assert prediction.probabilities.shape == (40, 2)
     torch.testing.assert_close(prediction.probabilities.sum(-1), torch.ones(40))
-    assert isinstance(predictor, Transformer) == (method in ("mle", "mfvi", "sgpa"))
+    assert isinstance(predictor.predictor, Transformer) == (method in ("mle", "mfvi", "sgpa"))
     assert predictor.chosen == method
 
 
@@ -106,9 +106,7 @@ def test_members_of_an_ensemble_have_folders_of_their_own(tmp_path):
     x, y = two_classes()
     sgpa.fit(x, y, replace(CONFIG, width=4), method="de", epochs=1, directory=tmp_path)
     names = sorted(folder.name for folder in tmp_path.iterdir())
-    assert names == [".lock", "chosen.json", *(f"mle-{i}" for i in range(5)), "split.json"]
-    with pytest.raises(CheckpointError, match="de is no single model; call fit again"):
-        sgpa.load(tmp_path)
+    assert names == [".lock", "chosen.json", *(f"mle-{i}" for i in range(5)), "model", "split.json"]
 
 
 def test_regression_learns_the_scale_of_its_noise():
@@ -149,18 +147,18 @@ def test_the_kernel_of_the_config_is_used():
     config = replace(CONFIG, attention=KernelAttentionConfig(kernel=kernel, tied=False))
     model = sgpa.fit(x, y, config, method="sgpa", epochs=2)
     expected = SgpaConfig(form="cheng-boots", num_global=8, kernel=kernel, tied=False)
-    assert model.config.attention == expected
+    assert model.model.config.attention == expected
     point = sgpa.fit(x, y, replace(CONFIG, attention=DotProductConfig()), method="mle", epochs=1)
-    assert point.config.attention == DotProductConfig()
+    assert point.model.config.attention == DotProductConfig()
     own = sgpa.fit(x, y, CONFIG, method=Sgpa(attention=SgpaConfig(num_global=3)), epochs=2)
-    assert own.config.attention.num_global == 3
+    assert own.model.config.attention.num_global == 3
 
 
 def test_a_method_as_an_object_needs_no_config():
     x, y = two_classes()
-    assert sgpa.fit(x, y, method=sgpa.Mle(), epochs=1).config.attention == sgpa.Mle().attention
+    assert sgpa.fit(x, y, method=sgpa.Mle(), epochs=1).model.config.attention == sgpa.Mle().attention
     own = sgpa.Sgpa(attention=SgpaConfig(num_global=3))
-    assert sgpa.fit(x, y, method=own, epochs=2).config.attention == own.attention
+    assert sgpa.fit(x, y, method=own, epochs=2).model.config.attention == own.attention
 
 
 def test_many_molecules_train_the_point_model_longer():
@@ -228,9 +226,9 @@ def test_arrays_and_words_need_no_config():
     lines = []
     model = sgpa.fit(x.double().numpy() * 50 + 100, words[:, None], steps=20, on_progress=lines.append)
     assert model.classes == ("no", "yes")
-    assert model.config.outputs == 2
-    assert model.config.embedding.patch_size == 2
-    assert model.embedding.normalised(x * 50 + 100).std() == pytest.approx(1, abs=0.1)
+    assert model.model.config.outputs == 2
+    assert model.model.config.embedding.patch_size == 2
+    assert model.model.embedding.normalised(x * 50 + 100).std() == pytest.approx(1, abs=0.1)
     assert {line["run"] for line in lines} == {"warm-start", "sgpa"}
     (value,) = {line["epochs"] for line in lines if line["run"] == "warm-start"}
     assert value == 1
@@ -242,7 +240,7 @@ def test_values_and_tokens_are_recognised():
     torch.manual_seed(0)
     tokens = torch.randint(1, 20, (30, 6), dtype=torch.int32)
     model = sgpa.fit(tokens, torch.randn(30, 1), steps=4)
-    assert (model.config.embedding.vocabulary, model.config.likelihood) == (20, "laplace")
+    assert (model.model.config.embedding.vocabulary, model.model.config.likelihood) == (20, "laplace")
     assert isinstance(model.predict(tokens.long()), Regression)
     assert model.chosen in ("sgpa", "mle")
 
@@ -252,7 +250,7 @@ def test_auto_returns_the_better_of_both_stages(tmp_path, monkeypatch):
     options = {"epochs": 3, "batch_size": 8, "directory": tmp_path, "on_progress": lambda _: None}
     model = sgpa.fit(x, y, CONFIG, **options)
     assert set(model.comparison.models) == set(model.comparison.nll)
-    assert model.comparison.models[model.chosen] is model
+    assert model.comparison.models[model.chosen] is model.model
     opened = sgpa.load(tmp_path)
     assert torch.equal(opened.predict(x).probabilities, model.predict(x).probabilities)
     assert (opened.chosen, opened.classes) == (model.chosen, ())
@@ -269,8 +267,8 @@ def test_auto_returns_the_better_of_both_stages(tmp_path, monkeypatch):
             )
             kept = sgpa.fit(x, y, CONFIG, **options)
         assert kept.chosen == chosen
-        assert kept.stochastic == (chosen == "sgpa")
-        assert kept.predict(x, samples=0).probabilities.shape == (40, 2)
+        assert kept.model.stochastic == (chosen == "sgpa")
+        assert kept.with_samples(0).predict(x).probabilities.shape == (40, 2)
         shown = kept.comparison._repr_html_()
         assert shown.count("<tr>") == 3
         assert shown.index("chosen") > shown.index({"sgpa": "SGPA", "ts": "temperature"}[chosen])
@@ -282,12 +280,12 @@ def test_a_folded_temperature_predicts_as_temperature_scaling_nearer_to_one():
     model = sgpa.fit(x, y, CONFIG, method="mle", epochs=2)
     held_out = Dataset(x, y)
     method = TemperatureScaling()
-    T = method.calibrate(model, Calibration(held_out, held_out))["temperature"]
-    tempered = method.predictor(model, {"temperature": T ** (40 / 140)})
+    T = method.calibrate(model.model, Calibration(held_out, held_out))["temperature"]
+    tempered = method.predictor(model.model, {"temperature": T ** (40 / 140)})
     expected = tempered.predict(x).probabilities
-    assert fold_temperature(model, held_out)
+    assert fold_temperature(model.model, held_out)
     torch.testing.assert_close(model.predict(x).probabilities, expected)
-    assert not fold_temperature(model, Dataset(x[:1], y[:1]))
+    assert not fold_temperature(model.model, Dataset(x[:1], y[:1]))
 
 
 def test_sgpa_warns_where_its_point_model_is_better(monkeypatch, caplog):

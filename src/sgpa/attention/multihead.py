@@ -98,6 +98,13 @@ class MultiheadSgpa(nn.Module):
             [
                 ("num_heads", num_heads, num_heads >= 1, "1 or more"),
                 ("embed_dim", embed_dim, 1 <= embed_dim <= WIDEST, f"1 to {WIDEST}"),
+                (
+                    "embed_dim",
+                    embed_dim,
+                    num_heads < 1 or embed_dim % num_heads == 0,
+                    f"a multiple of num_heads={num_heads}",
+                ),
+                ("dropout", dropout, 0 <= dropout < 1, "0 up to, but not, 1"),
                 ("add_bias_kv", add_bias_kv, not add_bias_kv, "False: every key belongs to a token"),
                 ("add_zero_attn", add_zero_attn, not add_zero_attn, "False: a zero value changes nothing"),
                 ("kdim", kdim, kdim in (None, embed_dim), f"embed_dim={embed_dim}"),

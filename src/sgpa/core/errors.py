@@ -154,7 +154,7 @@ def passing(error: BaseException | None) -> bool:
 ADVICE = "Set TORCH"  # first words of the debugging advice of torch.compile
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of an error message, or its type; joined with the last line after a colon."""
     stripped = (line.strip() for line in str(error).splitlines())
     lines = [line for line in stripped if line and not line.startswith(ADVICE)] or [type(error).__name__]

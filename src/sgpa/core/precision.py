@@ -52,5 +52,7 @@ def recording(x: Tensor) -> bool:
 
 def require_finite(message: Callable[[], str], *tensors: Tensor) -> None:
     """Raise unless every entry is finite. Skipped while a graph is being compiled or captured."""
-    if not recording(tensors[0]) and not torch.stack([x.isfinite().all() for x in tensors]).all():
+    if tensors[0].is_meta or recording(tensors[0]):
+        return
+    if not torch.stack([x.isfinite().all() for x in tensors]).all():
         raise NumericalError(message())

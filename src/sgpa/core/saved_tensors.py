@@ -1,28 +1,34 @@
 """Tensors that were read from a file, checked before anything is computed with them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from sgpa.core.errors import CheckpointError
 
+FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+WHOLE = (torch.uint8, torch.int32, torch.int64)
 Shape = Sequence[int | str]  # sizes; a letter is a size that must be the same wherever it occurs
 
 
 def check_tensors(
-    tensors: Mapping[str, Tensor], expected: Mapping[str, Shape], source: object
+    tensors: Mapping[str, Tensor],
+    expected: Mapping[str, Shape],
+    source: object,
+    whole: Collection[str] = (),
 ) -> dict[str, int]:
-    """Raise unless all named tensors are there, with these shapes, as finite numbers.
+    """Raise unless all named tensors are there, with these shapes, as finite floating-point numbers.
 
     Args:
         tensors: What was read; further tensors are ignored.
         expected: The shape of each tensor, such as ("K", "E").
         source: The file, or whose tensors they are, for the error.
+        whole: The names of those that hold whole numbers instead.
 
     Returns:
         The size of every letter.
 
-    >>> import torch
     >>> check_tensors({"means": torch.zeros(3, 4), "centre": torch.zeros(5)},
     ...               {"means": ("K", "E"), "centre": ("E",)}, "novelty.safetensors")
     Traceback (most recent call last):
@@ -43,6 +49,9 @@ def check_tensors(
             raise CheckpointError(f"{source}: {name} has shape {list(given.shape)} (allowed: {allowed})")
         if given.numel() == 0:
             raise CheckpointError(f"{source}: {name} is empty; it was damaged")
-        if given.is_complex() or not given.isfinite().all():
+        kinds = WHOLE if name in whole else FLOATING
+        if given.dtype not in kinds:
+            raise CheckpointError(f"{source}: {name} holds {given.dtype} numbers; it was damaged")
+        if not given.isfinite().all():
             raise CheckpointError(f"{source}: {name} has entries that are no finite numbers; it was damaged")
     return sizes

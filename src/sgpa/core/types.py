@@ -11,8 +11,10 @@ from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError
 from sgpa.core.html import SHOWN, html_bar, html_table
 from sgpa.core.inputs import Inputs
+from sgpa.core.precision import require_finite
 
 BISECTIONS = 40  # of a quantile
+NOT_FINITE = "the prediction is not finite; the model's weights are too large, or it was damaged"
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ class Classification:
             object.__setattr__(self, "probabilities", p / p.sum(-1, keepdim=True))
             object.__setattr__(self, "expected_entropy", self.expected_entropy.float())
         object.__setattr__(self, "entropy", torch.special.entr(self.probabilities).sum(-1))
+        require_finite(lambda: NOT_FINITE, self.entropy, self.expected_entropy)  # -inf for negative ones
 
     @property
     def mutual_information(self) -> Tensor:
@@ -137,12 +140,14 @@ class Classification:
     def _repr_html_(self) -> str:
         """A table of the first rows for notebooks; a bar shows the probability of the label."""
         p = self.probabilities.max(-1).values.tolist()
-        columns = (self.label.tolist(), p, self.entropy.tolist(), self.mutual_information.tolist())
+        headers, more = _more_columns(self, len(p))
+        columns = (self.label.tolist(), p, self.entropy.tolist(), self.mutual_information.tolist(), more)
         rows = [
-            (i, label, f"{p:.3f}", html_bar(p), f"{h:.3f}", f"{mi:.3f}")
-            for i, (label, p, h, mi) in enumerate(zip(*columns, strict=True))
+            (i, label, f"{p:.3f}", html_bar(p), f"{h:.3f}", f"{mi:.3f}", *cells)
+            for i, (label, p, h, mi, cells) in enumerate(zip(*columns, strict=True))
         ]
-        return html_table(("row", "label", "probability", "", "entropy", "mutual information"), rows, SHOWN)
+        named = ("row", "label", "probability", "", "entropy", "mutual information", *headers)
+        return html_table(named, rows, SHOWN)
 
 
 @checked
@@ -165,6 +170,16 @@ class Regression:
     samples: Tensor  # f_s    [S, B]
     scale: Tensor  # b        [] or [S, 1]
     residuals: Tensor | None = None  # |y - mean| / deviation of held-out rows, ascending   [n]
+
+    def __post_init__(self) -> None:
+        samples, scale = self.samples, self.scale
+        if samples.ndim != 2 or tuple(scale.shape) not in ((), (len(samples), 1)):
+            given = f"samples {list(samples.shape)} and scale {list(scale.shape)}"
+            raise InputError(f"Regression: {given} (allowed: [S, B], and [] or [S, 1])")
+        if not (samples.is_floating_point() and scale.is_floating_point()):
+            kinds = f"samples of {samples.dtype} and scale of {scale.dtype}"
+            raise InputError(f"Regression: {kinds} (allowed: floating-point numbers)")
+        require_finite(lambda: NOT_FINITE, samples, self.variance)
 
     @property
     def mean(self) -> Tensor:
@@ -216,11 +231,12 @@ class Regression:
         """A table of the first rows for notebooks: mean, deviation and 90 % interval."""
         low, high = self.interval(0.9)
         columns = (self.mean, self.variance.sqrt(), low, high)
+        headers, more = _more_columns(self, len(low))
         rows = [
-            (i, *(f"{value:.4g}" for value in values))
+            (i, *(f"{value:.4g}" for value in values), *more[i])
             for i, values in enumerate(zip(*(column.tolist() for column in columns), strict=True))
         ]
-        return html_table(("row", "mean", "deviation", "5 %", "95 %"), rows, SHOWN)
+        return html_table(("row", "mean", "deviation", "5 %", "95 %", *headers), rows, SHOWN)
 
     def quantile(self, level: float) -> Tensor:
         """The quantile of the mixture, [B], by bisection of its distribution function."""
@@ -238,6 +254,12 @@ class Regression:
 
 
 Prediction = Classification | Regression
+
+
+def _more_columns(prediction: Prediction, rows: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Headers and cells that a prediction adds to its table for notebooks."""
+    columns = getattr(prediction, "trust_columns", None)
+    return ((), [()] * rows) if columns is None else columns()
 
 
 class Predictor(Protocol):

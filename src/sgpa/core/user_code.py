@@ -7,16 +7,15 @@ import torch
 
 from sgpa.core.errors import InputError, SgpaError, first_line
 
-ERRORS = (
-    TypeError, ValueError, RuntimeError, LookupError, AttributeError, ArithmeticError, AssertionError,
-)  # fmt: skip
+PASSED_ON = (SgpaError, torch.OutOfMemoryError, MemoryError, OSError)
 
 
 @contextmanager
 def errors_of(what: str) -> Iterator[None]:
     """A block whose errors become one line that begins with `what`; the error itself stays as the cause.
 
-    Memory that runs out is passed on as it is.
+    Memory that runs out, and errors of the system, are passed on as they are. All others are caught: such
+    code raises what it likes, such as the plain `Exception` of the package tokenizers.
 
     >>> with errors_of("fit: the data set cannot be read"):
     ...     [][0]
@@ -25,7 +24,14 @@ def errors_of(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (SgpaError, torch.OutOfMemoryError):
+    except PASSED_ON:
         raise
-    except ERRORS as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and not panicked(error):
+            raise
         raise InputError(f"{what} ({first_line(error)})") from error
+
+
+def panicked(error: BaseException) -> bool:
+    """Whether a library in Rust, such as tokenizers, stopped at a mistake of its own; no class to name."""
+    return type(error).__name__ == "PanicException"

@@ -15,6 +15,7 @@ from sgpa.inference.saved import FILE, RECIPE, Cell, SavedPredictor, describes_i
 from sgpa.models import Transformer
 from sgpa.models.saving import WEIGHTS
 from sgpa.training.fit_folder import CHOSEN, MODEL
+from sgpa.training.fitted import Fitted
 
 
 class SavedChoice(TypedDict):
@@ -38,9 +39,9 @@ def load(path: str | Path, *, device: str = "cpu") -> Any:
         device: "cpu", "cuda" or "cuda:0".
 
     Returns:
-        For a model and for a folder of `fit`, the `Transformer`. For a run of the command line a `Trained`,
-        whose `predict` reads files, images and texts. Of several cells the chosen one is opened (SGPA, where
-        none was chosen), and the log says which.
+        For what `sgpa.fit` trained a `Fitted`, whose `predict` takes arrays. For a run of the command line a
+        `Trained`, whose `predict` reads files, images and texts. For a model alone the `Transformer`. Of
+        several cells the chosen one is opened (SGPA, where none was chosen), and the log says which.
 
     Raises:
         CheckpointError: The folder holds nothing that can be opened.
@@ -57,9 +58,10 @@ def load(path: str | Path, *, device: str = "cpu") -> Any:
         cell, others = preferred_cell(folder)
         if others:
             log.warning("%s: opened %s, %s", folder, cell.folder.name, _which(cell, others))
-        return read_cell(cell).open(device)
+        saved = read_cell(cell)
+        return saved.open(device) if saved.reads_files else Fitted.load(cell.folder, device=device)
     if (folder / CHOSEN).exists():
-        return _fitted(folder).to(device)
+        return _fitted(folder, device)
     if not (folder / WEIGHTS).exists() and not (folder / "config.json").exists():
         raise CheckpointError(
             f"{folder} holds neither a saved model (config.json, {WEIGHTS}) nor a run ({FILE}, {RECIPE})"
@@ -82,13 +84,15 @@ def _which(cell: Cell, others: int) -> str:
     return f"{title}one of {others + 1} cells; name another folder to open it"
 
 
-def _fitted(folder: Path) -> Transformer:
-    """The model of a folder that `fit` wrote, with the attributes that `fit` returns."""
+def _fitted(folder: Path, device: str) -> Fitted | Transformer:
+    """What a folder of `fit` holds; earlier versions saved single models only, without limits of trust."""
     facts = read_json(folder / CHOSEN, SavedChoice)
+    if (folder / MODEL / FILE).exists():
+        return Fitted.load(folder / MODEL, device=device)
     if not (folder / MODEL / "config.json").exists():
         raise CheckpointError(
-            f"{folder}: {facts['chosen']} is no single model; call fit again with the same arguments"
+            f"{folder}: {facts['chosen']} was not saved; call fit again with the same arguments"
         )
-    model = Transformer.from_pretrained(folder / MODEL)
+    model = Transformer.from_pretrained(folder / MODEL).to(device)
     vars(model).update({"chosen": facts["chosen"], "classes": tuple(facts.get("classes", ()))})
     return model

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
-
-WIDEST = 65_536  # larger kernels are mistakes
+from sgpa.core.limits import WIDEST, scale_check
 
 
 class Kernel(nn.Module):
@@ -34,8 +33,8 @@ class Kernel(nn.Module):
                 ("head_width", head_width, head_width >= 1, "1 or more"),
                 ("num_heads", num_heads, num_heads <= WIDEST, f"at most {WIDEST}"),
                 ("head_width", head_width, head_width <= WIDEST, f"at most {WIDEST}"),
-                ("variance", variance, 0 < variance < math.inf, "positive and finite"),
-                ("lengthscale", lengthscale, 0 < lengthscale < math.inf, "positive and finite"),
+                scale_check("variance", variance),
+                scale_check("lengthscale", lengthscale),
             ],
         )
         self.log_variance = nn.Parameter(torch.full((num_heads,), math.log(variance)))  # log σ_f²  [H]
@@ -142,7 +141,7 @@ class ArdRbfKernel(Kernel):
         return self.log_variance.to(x.dtype).exp().unsqueeze(-1).expand(x.shape[:-1])
 
 
-LARGEST = math.log(torch.finfo(torch.float32).max) - 8  # exponent at which gradients are still finite
+LARGEST = math.log(torch.finfo(torch.float32).max) - 16  # exponent with finite gradients of all parameters
 
 
 def bounded_exp(exponent: Tensor) -> Tensor:

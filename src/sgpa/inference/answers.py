@@ -7,25 +7,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError
 from sgpa.core.files import write_text
 from sgpa.core.html import html_table
-from sgpa.core.precision import require_finite
 from sgpa.core.types import Classification, Predictor, Regression
 from sgpa.evaluation.cases import LEVELS
 from sgpa.inference.answer_list import AnswerList
 from sgpa.inference.given import read_given
+from sgpa.inference.judged import judged
 from sgpa.inference.novelty import NoveltyOf
 from sgpa.inference.readers import Reader, Rows, read
 from sgpa.inference.trust import TrustRule
 
 Answer = dict[str, Any]
 UNREADABLE = "unreadable"
-MOSTLY_UNKNOWN = 2 / 3  # of the words of a text
 
 
 @dataclass(frozen=True)
@@ -104,16 +102,10 @@ class Trained:
         90 % interval. Both: novelty (0 to 1, the share of held-out rows that look more familiar), whether to
         trust the answer, and if not, why. Of an input that cannot be read, only the last two are known.
         """
-        prediction = self.rule.calibrated(self.predictor.predict(rows.inputs))
-        require_finite(lambda: "the model's answers are not finite; it was damaged", prediction.score)
-        novelty = None if self.novelty is None else self.novelty(rows.inputs)
-        if novelty is not None:
-            require_finite(lambda: "novelty is not finite; its statistics were damaged", novelty)
-            if rows.unknown is not None:  # what is left of the input may look familiar
-                novelty = torch.where(rows.unknown > MOSTLY_UNKNOWN, 1.0, novelty)
-        reasons = self.rule.reasons(prediction.score, novelty)
-        added = [{"trust": not reason, "reason": reason} for reason in reasons]
-        if novelty is not None:
+        prediction = judged(self.predictor, self.rule, self.novelty, rows.inputs, rows.unknown)
+        pairs = zip(prediction.trust.tolist(), prediction.reason, strict=True)
+        added: list[Answer] = [{"trust": trust, "reason": reason} for trust, reason in pairs]
+        if (novelty := prediction.novelty) is not None:
             added = [{"novelty": value} | row for value, row in zip(_list(novelty), added, strict=True)]
         answers = self._labels(prediction) if isinstance(prediction, Classification) else _values(prediction)
         readable = [answer | more for answer, more in zip(answers, added, strict=True)]

@@ -203,6 +203,10 @@ class NoveltyOf:
         """Novelty of every row in [0, 1], [N]."""
         return self.novelty(pooled_features(self.model, inputs), lengths_of(inputs, _pad(self.model)))
 
+    def tensors(self) -> dict[str, Tensor]:
+        """The statistics as named tensors in float32, to be saved."""
+        return {name: value.float() for name, value in self.novelty.tensors().items()}
+
     @staticmethod
     def read(model: Transformer, file: Path | None) -> "NoveltyOf | None":
         """Statistics that were saved (`Novelty.tensors`); None where there is no such file."""

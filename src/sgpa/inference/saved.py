@@ -11,16 +11,16 @@ from os.path import relpath
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from sgpa.core.arguments import checked
+from sgpa.core.arguments import checked, fits
 from sgpa.core.config import from_plain, to_plain
-from sgpa.core.errors import CheckpointError, shown
+from sgpa.core.errors import CheckpointError, ConfigError, shown
 from sgpa.core.files import copy_all, read_json, read_tensors, write_json
 from sgpa.core.names import METHOD_NAMES
 from sgpa.inference import readers
 from sgpa.inference.answers import Trained
 from sgpa.inference.novelty import NoveltyOf
 from sgpa.inference.trust import SavedRule, TrustRule
-from sgpa.methods import NOTHING, Method
+from sgpa.methods import NOTHING, Method, Tensors, predictor_of
 from sgpa.methods.kinds import KINDS
 from sgpa.models import Transformer, saving
 from sgpa.models.saving import WEIGHTS
@@ -28,7 +28,8 @@ from sgpa.models.saving import WEIGHTS
 FILE, RECIPE = "run.json", "recipe.json"
 COMBINED = "calibrated-together.safetensors"  # what an ensemble's combination needs
 NOVELTY = "novelty.safetensors"  # statistics of familiar inputs
-EXPORTED = ("method", "attention", "seed")  # entries of run.json that an exported model keeps
+EXPORTED = ("method", "attention", "seed", "arrays")  # entries of run.json that an exported model keeps
+CELL = ("method", "attention", "seed")  # those that every cell of a run has
 
 
 class SavedMember(TypedDict):
@@ -64,6 +65,7 @@ class SavedRun(TypedDict):
     seed: NotRequired[int]
     trainings: NotRequired[list[str]]
     data: NotRequired[dict[str, str]]
+    arrays: NotRequired[bool]  # trained by `sgpa.fit`, without a reader
 
 
 @dataclass(frozen=True)
@@ -87,20 +89,45 @@ class SavedPredictor:
     novelty: Path | None = None  # file with the statistics of familiar inputs
     metadata: Mapping[str, Any] = field(default_factory=dict)  # run.json
 
-    def open(self, device: str = "cpu") -> Trained:
-        """Read models, calibration and reader."""
-        predictors, models = [], []
+    def read(self, device: str = "cpu") -> tuple[list[Transformer], list[Tensors], Tensors]:
+        """The models, their calibrations, and what an ensemble's combination needs."""
+        models: list[Transformer] = []
+        calibrated: list[Tensors] = []
         for member in self.members:
             model = Transformer.from_pretrained(member.model).to(device)
             tensors = {} if member.calibrated is None else read_tensors(member.calibrated)[0]
-            calibrated = {name: value.to(device) for name, value in tensors.items()}
-            saving.set_scale(model, calibrated)
-            predictors.append(self.method.predictor(model, calibrated))
+            calibrated.append({name: value.to(device) for name, value in tensors.items()})
+            saving.set_scale(model, calibrated[-1])
             models.append(model)
-        combined = NOTHING if self.combined is None else read_tensors(self.combined)[0]
-        predictor = self.method.combine(predictors, combined)
+        return models, calibrated, NOTHING if self.combined is None else read_tensors(self.combined)[0]
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether it has a reader; what `sgpa.fit` trained on arrays has none."""
+        return not self.metadata.get("arrays", False)
+
+    def open(self, device: str = "cpu") -> Trained:
+        """Read models, calibration and reader."""
+        if not self.reads_files:
+            raise CheckpointError(
+                f"{self.reader} was trained on arrays and reads no files; in Python: "
+                f"sgpa.load({str(self.reader)!r}).predict(array)"
+            )
+        models, calibrated, combined = self.read(device)
+        predictor = predictor_of(self.method, models, calibrated, combined)
         novelty = NoveltyOf.read(models[0], self.novelty)
+        self.check(models, novelty)
         return Trained(predictor, readers.load(self.reader), self.rule, self.classes, novelty)
+
+    def check(self, models: Sequence[Transformer], novelty: NoveltyOf | None) -> None:
+        """Raise unless models, classes and rule belong together."""
+        values = models[0].config.likelihood != "categorical"
+        outputs = 0 if values else models[0].config.outputs
+        if len(self.classes) not in (0, outputs):
+            named = "a model that predicts numbers" if values else f"a model with {outputs} classes"
+            raise CheckpointError(f"{self.reader / FILE} names {len(self.classes)} classes, for {named}")
+        if novelty is None and self.rule.max_novelty < 1:
+            raise CheckpointError(f"{self.reader / NOVELTY} is missing: the rule of trust needs it")
 
     def export(self, folder: Path) -> Path:
         """Copy what predictions need into a new folder, which describes itself; returns the folder."""
@@ -186,10 +213,17 @@ def read_saved(
         for m in metadata["members"]
     ]
     combined, novelty = folder / COMBINED, folder / NOVELTY
+    method = from_plain(metadata["predictor"], kinds, str(folder / FILE))
+    if not fits(method, Method):
+        raise CheckpointError(f"{folder / FILE}: {type(method).__name__} is not a method; it was damaged")
+    try:
+        rule = TrustRule.from_json(metadata)
+    except ConfigError as error:
+        raise CheckpointError(f"{folder / FILE}: {error}; it was damaged") from None
     return SavedPredictor(
-        method=from_plain(metadata["predictor"], kinds, str(folder / FILE)),
+        method=method,
         members=tuple(members),
-        rule=TrustRule.from_json(metadata),
+        rule=rule,
         classes=tuple(metadata["classes"]),
         reader=folder,
         combined=combined if combined.exists() else None,
@@ -247,7 +281,7 @@ def finished_cells(run: Path) -> list[Cell]:
 
     cells = [Cell(folder, read_metadata(folder)) for folder in folders]
     for cell in cells:
-        if absent := [name for name in EXPORTED if name not in cell.metadata]:
+        if absent := [name for name in CELL if name not in cell.metadata]:
             raise CheckpointError(f"{cell.folder / FILE}: {absent[0]} is missing; it was damaged")
     return sorted(cells, key=order)
 

@@ -6,7 +6,8 @@
 All samples are drawn in one pass. What comes before the first random operation, and the moments of a first
 sampled layer, are computed once; the global state is computed when the service is set up. Products with
 weights run in TF32 where the model's attention controls its own precision. Setting up takes about half a
-minute.
+minute. A model with a layer for which float32 is too coarse takes plain passes: a recorded one cannot choose
+float64.
 """
 
 import logging
@@ -19,9 +20,10 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from sgpa.core.arguments import checked
+from sgpa.core.counters import FLOAT64_PASSES, counting
 from sgpa.core.errors import InputError, check_fields, first_line
 from sgpa.core.inputs import Inputs
-from sgpa.core.noise import Draw, Playback, Recording, check_seed, samples_check, source
+from sgpa.core.noise import Draw, Generated, Playback, Recording, check_seed, samples_check, source
 from sgpa.core.precision import matrix_units, require_finite, unchecked
 from sgpa.core.types import Prediction, Predictor
 from sgpa.methods import DropoutPredictor, SampledPredictor
@@ -82,9 +84,13 @@ class Served(Predictor):
         self.graph: torch.cuda.CUDAGraph | None = None
         with evaluating(model, dropout=dropout), torch.no_grad():
             self.states = model.global_state()
-            self.draws = self._rehearse()
+            with counting() as counted:
+                self.draws = self._rehearse()
+            self.needs_float64 = FLOAT64_PASSES in counted
             self.run = self._plain
-            if model.device.type == "cuda":
+            if self.needs_float64:
+                log.warning("float32 is too coarse for a layer: predictions are not compiled or recorded")
+            elif model.device.type == "cuda":
                 self._record()
             else:
                 log.warning("no GPU: served predictions are neither compiled nor recorded")
@@ -115,13 +121,7 @@ class Served(Predictor):
             self.generator.manual_seed(seed)
             for batch in inputs.split(self.rows):
                 self.inputs[: len(batch)].copy_(embedding.normalised(batch.to(self.inputs.device)))
-                if self.graph is None:
-                    with evaluating(self.model, dropout=self.dropout):
-                        outputs = self.run(self.inputs, self._numbers())
-                else:
-                    self.graph.replay()
-                    outputs = self.outputs
-                parts.append(outputs[:, : len(batch)].clone())
+                parts.append(self._pass()[:, : len(batch)].clone())
         f = torch.cat(parts, 1)
         require_finite(lambda: "the model's outputs are not finite: check the images and the model", f)
         return f
@@ -129,8 +129,19 @@ class Served(Predictor):
     def _rehearse(self) -> list[Draw]:
         recording = Recording()
         with torch.random.fork_rng(), source(recording):
-            self.model(self.inputs, samples=self.samples, states=self.states)
+            self.model(torch.randn_like(self.inputs), samples=self.samples, states=self.states)
         return recording.draws
+
+    def _pass(self) -> Tensor:
+        """Outputs [S, rows, C] of the images in `self.inputs`."""
+        if self.graph is not None:
+            self.graph.replay()
+            return self.outputs
+        with evaluating(self.model, dropout=self.dropout):
+            if not self.needs_float64:
+                return self.run(self.inputs, self._numbers())
+            with source(Generated(self.generator)):
+                return self.model(self.inputs, samples=self.samples, states=self.states).f
 
     def _numbers(self) -> list[Tensor]:
         return [draw.fresh(self.generator) for draw in self.draws]

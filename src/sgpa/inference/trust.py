@@ -8,6 +8,7 @@ confidence 0.9 for the number of held-out rows there are.
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import pairwise
 from typing import Any, NotRequired, TypedDict
 
 import numpy as np
@@ -27,6 +28,7 @@ VARIANCE_QUANTILE = 0.95  # of numbers: share of held-out rows whose variance is
 INTERVAL = 0.9  # of numbers: the interval that `max_error` is about
 LEAST_ROWS = 5  # held-out rows that an estimated limit keeps
 NOVELTY_ROWS = 10  # held-out rows that novelty needs
+ROUNDING = 1e-4  # of an entropy
 MOST_KEPT = 1000  # held-out rows whose scores are kept with a rule
 
 UNSURE, UNFAMILIAR = "unsure", "unfamiliar"
@@ -57,6 +59,22 @@ class TrustRule:
     residuals: tuple[float, ...] = ()  # of numbers: |y - mean| / deviation of held-out rows, ascending
     scores: tuple[float, ...] = ()  # of classes: entropy of familiar held-out rows
     wrong: tuple[bool, ...] = ()  # whether their answers were wrong
+
+    def __post_init__(self) -> None:
+        scores, residuals = self.scores, self.residuals
+        ascending = all(a <= b for a, b in pairwise((0.0, *residuals)))
+        check_fields(
+            "trust",
+            [
+                ("max_novelty", self.max_novelty, 0 < self.max_novelty <= 1, "above 0, up to 1"),
+                ("max_error", self.max_error, self.max_error is None or self.max_error > 0, "above 0"),
+                ("bound", self.bound, self.bound is None or 0 <= self.bound <= 1, "0 to 1"),
+                ("rows", self.rows, self.rows >= 0, "0 or more"),
+                ("residuals", residuals, ascending, "in ascending order from 0"),
+                ("scores", scores, all(score > -ROUNDING for score in scores), "0 or more each"),
+                ("wrong", self.wrong, len(self.wrong) == len(scores), "one for each of scores"),
+            ],
+        )
 
     @property
     def guaranteed(self) -> bool:

@@ -1,7 +1,7 @@
 """The nine methods, each in one file behind one contract (`base.Method`)."""
 
 from sgpa.core.types import Predictor
-from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors
+from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors, predictor_of
 from sgpa.methods.ensemble import Ensemble, deep_ensemble, sgpa_ensemble
 from sgpa.methods.laplace import KfacLaplace
 from sgpa.methods.mc_dropout import DropoutPredictor, McDropout
@@ -43,5 +43,6 @@ __all__ = [
     "TemperatureScaling",
     "Tensors",
     "deep_ensemble",
+    "predictor_of",
     "sgpa_ensemble",
 ]

@@ -96,6 +96,17 @@ class Method(Protocol):
         return predictors[0]
 
 
+def predictor_of(
+    method: Method,
+    models: Sequence[Transformer],
+    calibrated: Sequence[Tensors],
+    combined: Tensors = NOTHING,
+) -> Predictor:
+    """The predictor of trained models, from the calibration of each and of all together."""
+    pairs = zip(models, calibrated, strict=True)
+    return method.combine([method.predictor(model, tensors) for model, tensors in pairs], combined)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PostHoc(Method):
     """A method that predicts with a model trained by another method, `base`."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Inputs
+from sgpa.core.limits import scale_check
 from sgpa.core.types import Classification, Prediction, Predictor, Regression
 from sgpa.data import Dataset
 from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors, check_calibrated
@@ -141,7 +142,7 @@ class EnsemblePredictor(Predictor):
     def __post_init__(self) -> None:
         if not self.members:
             raise InputError("an ensemble needs at least one member")
-        check_fields("ensemble", [("temperature", self.temperature, self.temperature > 0, "above 0")])
+        check_fields("ensemble", [scale_check("temperature", self.temperature)])
 
     def predict(self, inputs: Inputs) -> Prediction:
         """The mixture of the members' predictions for all rows of `inputs`."""

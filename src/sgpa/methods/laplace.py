@@ -108,6 +108,11 @@ class KfacLaplace(PostHoc):
         """The Gaussian over outputs, turned into probabilities."""
         head = linear_head(model, self.id)
         check_calibrated(calibration, SHAPES, self.id)
+        if (
+            not all(bool((calibration[name] >= 0).all()) for name in ("g", "a"))
+            or not calibration["delta"] > 0
+        ):
+            raise InputError(f"{self.id}: g, a or delta of the calibration are negative; it was damaged")
         curvature = Curvature(*(calibration[name].to(model.device, torch.float64) for name in NAMES))
         given, needed = (len(curvature.g), len(curvature.a)), (head.out_features, head.in_features)
         if given != needed:

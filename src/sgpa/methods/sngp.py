@@ -11,10 +11,12 @@ from torch import Tensor
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, NumericalError, check_fields
 from sgpa.core.inputs import Batch, Inputs
+from sgpa.core.limits import LARGEST
 from sgpa.core.noise import samples_check
+from sgpa.core.saved_tensors import Shape
 from sgpa.core.types import Loss, Prediction, Predictor
 from sgpa.gp.objective import Progress, negative_elbo
-from sgpa.methods.base import NOTHING, Calibration, Method, Tensors
+from sgpa.methods.base import NOTHING, Calibration, Method, Tensors, check_calibrated
 from sgpa.models import (
     DotProductConfig,
     KernelAttentionConfig,
@@ -76,7 +78,7 @@ class Sngp(Method):
                 ("covariance", self.covariance, self.covariance in INFORMATION, ", ".join(INFORMATION)),
                 ("predictive", self.predictive, self.predictive in PREDICTIVES, ", ".join(PREDICTIVES)),
                 samples_check(self.samples),
-                ("mean_field_factor", factor, 0 <= factor < math.inf, "a number that is not negative"),
+                ("mean_field_factor", factor, 0 <= factor <= LARGEST, f"0 to {LARGEST:g}"),
             ],
         )
 
@@ -113,7 +115,11 @@ class Sngp(Method):
 
     def predictor(self, model: Transformer, calibration: Tensors = NOTHING) -> Predictor:
         """The predictor; without calibration (during training) it uses the mean of the GP alone."""
-        return SngpPredictor(model, self, calibration.get("covariance"))
+        if calibration is NOTHING:
+            return SngpPredictor(model, self)
+        classes: Shape = ("K",) if self.covariance == "laplace" else ()
+        check_calibrated(calibration, {"covariance": (*classes, "F", "F")}, self.id)
+        return SngpPredictor(model, self, calibration["covariance"])
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Inputs
+from sgpa.core.limits import scale_check
 from sgpa.core.types import Prediction, Predictor
 from sgpa.methods.base import (
     NOTHING,
@@ -88,7 +89,7 @@ class Tempered(Predictor):
     temperature: float
 
     def __post_init__(self) -> None:
-        check_fields("ts", [("temperature", self.temperature, self.temperature > 0, "above 0")])
+        check_fields("ts", [scale_check("temperature", self.temperature)])
 
     def predict(self, inputs: Inputs, *, batch_size: int | None = None, seed: int = 0) -> Prediction:
         """Probabilities of all rows; the same seed gives the same answer."""

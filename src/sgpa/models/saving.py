@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from sgpa.core.errors import CheckpointError
 from sgpa.core.files import check_weights, read_json, read_tensors, write_json, write_tensors
+from sgpa.core.saved_tensors import check_tensors
 from sgpa.models.config import ModelConfig, from_json, to_json
 
 VARIATIONAL = (
@@ -81,5 +82,9 @@ def scale_of(model: nn.Module) -> dict[str, Tensor]:
 @torch.no_grad()
 def set_scale(model: nn.Module, calibration: Mapping[str, Tensor]) -> None:
     """Use the scale of a calibration, where it has one."""
-    if SCALE in calibration:
-        model.get_parameter(SCALE).copy_(calibration[SCALE])
+    if SCALE not in calibration:
+        return
+    if SCALE not in dict(model.named_parameters()):
+        raise CheckpointError(f"the calibration has a {SCALE}, which is of a model that predicts numbers")
+    check_tensors(calibration, {SCALE: ()}, "calibration")
+    model.get_parameter(SCALE).copy_(calibration[SCALE])

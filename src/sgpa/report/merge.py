@@ -136,7 +136,7 @@ def _runs(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Facts of all runs: one value where they agree, a list of distinct values where they do not."""
     merged: dict[str, Any] = {}
     for name in dict.fromkeys(name for run in runs for name in run if name not in ("data", "timings")):
-        given = [run[name] for run in runs if run.get(name)]
+        given = [fact for run in runs for fact in _listed(run.get(name))]
         if name == "seconds":  # by method: joined, unless two runs trained the same one
             methods = [method for seconds in given for method in seconds]
             if len(methods) == len(set(methods)):
@@ -146,3 +146,8 @@ def _runs(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if distinct:
             merged[name] = distinct[0] if len(distinct) == 1 else distinct
     return merged
+
+
+def _listed(fact: Any) -> list[Any]:
+    """A fact of one run as a list; a merged run has a list of them, a run without the fact has none."""
+    return fact if isinstance(fact, list) else [fact] if fact else []

@@ -120,14 +120,12 @@ def _mixture_nll(residuals: Tensor, b: Tensor) -> Tensor:
     return -(log_p.logsumexp(0) - torch.tensor(float(len(residuals))).log()).mean()
 
 
-def best_stage(point: Transformer, sparse: Transformer, held_out: Dataset) -> tuple[Transformer, Comparison]:
-    """The better of the point model of stage 1 and SGPA, after a temperature or a scale for the former."""
+def best_stage(point: Transformer, sparse: Transformer, held_out: Dataset) -> Comparison:
+    """Compare the point model of stage 1 and SGPA, after a temperature or a scale for the former."""
     refit_scale(point, held_out)
     refit_scale(sparse, held_out)
     name = "ts" if fold_temperature(point, held_out) else "mle"
-    models = {"sgpa": sparse, name: point}
-    comparison = compare(models, held_out)
-    return models[comparison.chosen], comparison
+    return compare({"sgpa": sparse, name: point}, held_out)
 
 
 def warn_if_worse(models: Sequence[Transformer], held_out: Dataset) -> None:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +11,34 @@ from sgpa.core.arguments import checked
 from sgpa.core.devices import check_device
 from sgpa.core.errors import ConfigError, check_fields
 from sgpa.core.noise import check_seed
-from sgpa.core.types import Predictor
 from sgpa.data import Dataset
 from sgpa.data.dataset import Augment
 from sgpa.data.images.augmentation import augmentation_for
-from sgpa.methods import Calibration, Ensemble, Method, Mfvi, Sgpa
+from sgpa.methods import Calibration, Method, Mfvi, Sgpa
 from sgpa.models import KernelAttentionConfig, ModelConfig, Transformer
-from sgpa.training.compare import best_stage, refit_scale, warn_if_worse
+from sgpa.training.compare import best_stage, warn_if_worse
 from sgpa.training.defaults import VALIDATION_SHARE, Defaults, defaults_for
-from sgpa.training.fit_data import as_data, check_rows, infer_embedding, split
+from sgpa.training.fit_data import Classes, as_data, check_rows, infer_embedding, split
 from sgpa.training.fit_display import Display, estimate_seconds, in_words
 from sgpa.training.fit_folder import save_choice
 from sgpa.training.fit_method import AUTO, point_method, resolve_method
+from sgpa.training.fitted import Fitted
+from sgpa.training.left_out import LeftOut
 from sgpa.training.lock import locked
 from sgpa.training.optim import OptimConfig
 from sgpa.training.plan import Plan, Stage
 from sgpa.training.trainer import OnProgress, Trainer
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The model of one stage, and its errors of held-out rows where numbers are predicted."""
+
+    method: Method
+    model: Transformer
+    left_out: LeftOut | None
 
 
 @checked
@@ -50,7 +60,7 @@ def fit(
     seed: int = 0,
     device: str = "cpu",
     on_progress: OnProgress | None = None,
-) -> Any:
+) -> Fitted:
     """Train a method on your own data.
 
     Settings that are not given follow from the kind of data and the number of rows
@@ -70,7 +80,10 @@ def fit(
             an id, one of mle, ts, mfvi, mcd, kflla, sngp, sgpa, de, sgpae; or a `Method`, which has an
             attention of its own.
         optim: All settings of the optimiser; its epochs are those of both stages of SGPA.
-        steps, epochs, batch_size, lr: Short for the most common settings; not with `optim`.
+        steps: Steps of training, both stages together. This and the next three are not for use with `optim`.
+        epochs: Passes over the training rows, instead of `steps`.
+        batch_size: Rows of a step.
+        lr: Initial learning rate.
         stage1_share: The share of the steps that train the point model from which SGPA starts; by default a
             fifth, for photographs a third.
         validation: The share of the rows that is held out to select epoch and method, or held-out data: a
@@ -87,15 +100,15 @@ def fit(
             default a terminal shows a bar with the time left, other outputs a line every half minute.
 
     Returns:
-        What predicts. With auto, sgpa, mle and mfvi it is the `Transformer` itself, with `predict` and
-        `save_pretrained`; with other methods the method's predictor, with `predict`. Its attribute `chosen`
-        is the id of the method that was kept ("ts" is a point model with a temperature), `classes` the names
-        of classes that were given as words. With auto, `comparison` has the held-out NLL of both, and both
-        models. `sgpa.load(directory)` opens a single model again.
+        What predicts, with its limits of trust (`Fitted`). Its attribute `chosen` is the id of the method
+        that was kept ("ts" is a point model with a temperature), `classes` the names of classes that were
+        given as words, `model` the `Transformer`. With auto, `comparison` has the held-out NLL of both, and
+        both models. `save_pretrained` saves it; `sgpa.load` opens that folder, or `directory`, again.
 
     Example:
         >>> model = sgpa.fit(images, labels)  # doctest: +SKIP
-        >>> model.predict(new_images).probabilities, model.chosen  # doctest: +SKIP
+        >>> answer = model.predict(new_images)  # doctest: +SKIP
+        >>> answer.probabilities, answer.trust, answer.reason  # doctest: +SKIP
     """
     check_seed(seed)
     check_device(device)
@@ -125,20 +138,20 @@ def fit(
     check_fields("fit", [("epochs", total, total >= least, f"{least} or more")])
     folder = None if directory is None else Path(directory)
     with nullcontext() if folder is None else locked(folder):
-        predictor, facts = _train(
+        fitted = _train(
             chosen, plan, config, Calibration(train, held_out),
-            auto=method == AUTO, folder=folder, seed=seed, device=device, on_progress=on_progress,
+            auto=method == AUTO, classes=classes, folder=folder, seed=seed, device=device,
+            on_progress=on_progress,
         )  # fmt: skip
-        save_choice(folder, predictor, classes, **facts)
-    vars(predictor).update(facts, classes=classes)
-    return predictor
+        save_choice(folder, fitted)
+    return fitted
 
 
 def _train(
-    method: Method, plan: Plan, config: ModelConfig, data: Calibration, *, auto: bool, folder: Path | None,
-    seed: int, device: str, on_progress: OnProgress | None,
-) -> tuple[Any, dict[str, Any]]:  # fmt: skip
-    """Train all members of a plan, with a bar where the caller shows no progress; returns as `_chosen`."""
+    method: Method, plan: Plan, config: ModelConfig, data: Calibration, *, auto: bool, classes: Classes,
+    folder: Path | None, seed: int, device: str, on_progress: OnProgress | None,
+) -> Fitted:  # fmt: skip
+    """Train all members of a plan, with a bar where the caller shows no progress, and calibrate them."""
     members = plan.members(seed)
     epochs = len(members) * sum(stage.optim.epochs for stage in plan.stages)
     with Display(epochs, shown=on_progress is None) as display:
@@ -155,29 +168,34 @@ def _train(
             )
             for member in members
         ]  # fmt: skip
-        predictor, facts = _chosen(method, stages, data, auto=auto)
-        if "comparison" in facts:
-            tell(str(facts["comparison"]))
-    return predictor, facts
+        fitted = _chosen(method, stages, data, auto=auto, classes=classes)
+        if fitted.comparison is not None:
+            tell(str(fitted.comparison))
+    return fitted
 
 
 def _chosen(
-    method: Method, stages: Sequence[list[Transformer]], data: Calibration, *, auto: bool
-) -> tuple[Any, dict[str, Any]]:
-    """What predicts, and `chosen`, the id of its method; where two were compared, their `comparison` too.
+    method: Method, stages: Sequence[list[Trained]], data: Calibration, *, auto: bool, classes: Classes
+) -> Fitted:
+    """What predicts.
 
     Args:
         method: What was trained.
         stages: The models of all stages, for each member.
         data: Training and held-out rows.
         auto: Whether to return the better of the first and the last stage.
+        classes: Names of the classes, if they have any.
     """
+    first, last = stages[0][0], stages[0][-1]
     if auto:
-        predictor, comparison = best_stage(stages[0][0], stages[0][-1], data.validation)
-        return predictor, {"chosen": comparison.chosen, "comparison": comparison}
+        comparison = best_stage(first.model, last.model, data.validation)
+        best = last if comparison.chosen == "sgpa" else first
+        facts = {"chosen": comparison.chosen, "comparison": comparison}
+        return Fitted.of(best.method, [best.model], data, left_out=best.left_out, classes=classes, **facts)
     if isinstance(method, Sgpa):
-        warn_if_worse(stages[0], data.validation)
-    return _predictor(method, [models[-1] for models in stages], data), {"chosen": method.id}
+        warn_if_worse([stage.model for stage in stages[0]], data.validation)
+    models = [member[-1].model for member in stages]
+    return Fitted.of(method, models, data, left_out=last.left_out, classes=classes)
 
 
 def _augmentation(augment: str | Augment | None, train: Dataset) -> Augment | None:
@@ -219,9 +237,9 @@ def train_plan(
     device: str,
     on_progress: OnProgress,
     suffix: str = "",  # of the folders' names
-) -> list[Transformer]:
+) -> list[Trained]:
     """The models of all stages of a plan, each trained from the weights of the one before."""
-    models: list[Transformer] = []
+    trained: list[Trained] = []
     for stage in plan.stages:
         name = f"{stage.name}{suffix}"
         about = {"run": name, "epochs": stage.optim.epochs}
@@ -233,25 +251,16 @@ def train_plan(
             validation=validation,
             seed=seed,
             directory=None if directory is None else directory / name,
-            init_from=models[-1].state_dict() if models else None,
+            init_from=trained[-1].model.state_dict() if trained else None,
             extra_selectors=stage.extra_selectors,
             device=device,
             on_progress=lambda line, about=about: on_progress(about | line),  # type: ignore[misc]
         )
-        models.append(trainer.fit())
-    return models
+        model = trainer.fit()
+        trained.append(Trained(stage.method, model, trainer.left_out))
+    return trained
 
 
 def _check_optim(optim: OptimConfig | None, given: dict[str, Any]) -> None:
     if optim is not None and (both := [name for name, value in given.items() if value is not None]):
         raise ConfigError(f"fit: {', '.join(both)} and optim are both given; set optim.{both[0]} instead")
-
-
-def _predictor(method: Method, models: Sequence[Transformer], data: Calibration) -> Predictor:
-    """Calibrate the trained models, and combine them where the method is an ensemble."""
-    for model in models:
-        refit_scale(model, data.validation)
-    predictors = [method.predictor(model, method.calibrate(model, data)) for model in models]
-    if not isinstance(method, Ensemble):
-        return predictors[0]
-    return method.combine(predictors, method.calibrate_ensemble(predictors, data.validation))

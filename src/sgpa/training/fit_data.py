@@ -13,6 +13,7 @@ from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Features, Graphs, Inputs, Words, tensors_of
 from sgpa.core.user_code import errors_of
 from sgpa.data import Dataset
+from sgpa.data.arrays import as_inputs, as_tensor
 from sgpa.models import FeatureConfig, GraphConfig, PatchConfig, TokenConfig, WordsConfig
 from sgpa.models.config.embedding import EmbeddingConfig
 from sgpa.training.defaults import FEATURE_DROP, MIN_ROWS, group_for, patch_size
@@ -49,7 +50,7 @@ def as_data(inputs: Any, targets: Any, *, regression: bool, name: str = "") -> t
     y = y.float() if regression else y
     if not y.is_floating_point() and y.numel() and int(y.min()) < 0:
         raise InputError(f"fit: {name}targets have label {int(y.min())} (allowed: 0 or more)")
-    x = as_inputs(inputs, f"{name}inputs")
+    x = as_inputs(inputs, f"fit: {name}inputs")
     for part in (*tensors_of(x), y):
         if not part.is_meta and not part.isfinite().all():
             what = "targets" if part is y else "inputs"
@@ -92,16 +93,6 @@ def _collected(rows: Any) -> tuple[Any, Any]:
         return torch.stack([torch.as_tensor(part) for part in x]), np.asarray([np.asarray(p) for p in y])
 
 
-def as_inputs(inputs: Any, name: str = "inputs") -> Inputs:
-    """Inputs as tensors, `Features`, `Graphs` or `Words`; numbers become float32, uint8 or int64."""
-    if isinstance(inputs, Features | Graphs | Words):
-        return inputs
-    x = _tensor(inputs, name)
-    if x.dtype in (torch.float64, torch.float16, torch.bfloat16):
-        return x.float()
-    return x.long() if x.dtype in (torch.int8, torch.int16, torch.int32) else x
-
-
 def as_targets(targets: Any, name: str = "targets") -> tuple[Tensor, Classes]:
     """Classes [N] int64 or values [N] float32, and the names of the classes where labels are words."""
     if _are_words(targets):
@@ -109,7 +100,7 @@ def as_targets(targets: Any, name: str = "targets") -> tuple[Tensor, Classes]:
         classes = tuple(sorted(set(words)))
         index = {word: i for i, word in enumerate(classes)}
         return torch.tensor([index[word] for word in words]), classes
-    y = _tensor(targets, name)
+    y = as_tensor(targets, f"fit: {name}")
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1:
@@ -205,15 +196,3 @@ def _are_words(targets: Any) -> bool:
     if isinstance(targets, np.ndarray):
         return targets.dtype.kind in "USO" and targets.size > 0 and isinstance(targets.reshape(-1)[0], str)
     return isinstance(targets, Sequence) and len(targets) > 0 and isinstance(targets[0], str)
-
-
-def _tensor(values: Any, name: str) -> Tensor:
-    if isinstance(values, Tensor):
-        return values.detach()
-    try:
-        return torch.as_tensor(np.asarray(values))
-    except (TypeError, ValueError):
-        kind = type(values).__name__
-        raise InputError(
-            f"fit: {name} of type {kind} are no array (allowed: tensors, arrays, lists of equal rows)"
-        ) from None

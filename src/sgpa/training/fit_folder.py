@@ -1,30 +1,24 @@
-"""The folder of `fit`: what was chosen, and the chosen model, beside the trainings."""
+"""The folder of `fit`: the chosen predictor, beside the trainings."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from sgpa.core.files import write_json
-from sgpa.models import Transformer
+from sgpa.methods.kinds import KINDS
 from sgpa.training import process_group
-from sgpa.training.compare import Comparison
+from sgpa.training.fitted import Fitted
 
 CHOSEN, MODEL = "chosen.json", "model"
 
 
-def save_choice(
-    folder: Path | None,
-    predictor: Any,
-    classes: Sequence[str],
-    *,
-    chosen: str,
-    comparison: Comparison | None = None,
-) -> None:
-    """Write the chosen method and, where it is a single model, that model: `sgpa.load` opens it."""
+def save_choice(folder: Path | None, fitted: Fitted) -> None:
+    """Write the predictor, which `sgpa.load` opens, and what was chosen.
+
+    A method of one's own is not saved: nothing could read it.
+    """
     if folder is None or not process_group.leader():
         return
-    if isinstance(predictor, Transformer):
-        predictor.save_pretrained(folder / MODEL)
-    nll = {} if comparison is None else dict(comparison.nll)
-    facts = {"chosen": chosen, "held_out_nll": nll, "classes": list(classes)}
+    if type(fitted.method).__name__ in KINDS:
+        fitted.save_pretrained(folder / MODEL)
+    nll = {} if fitted.comparison is None else dict(fitted.comparison.nll)
+    facts = {"chosen": fitted.chosen, "held_out_nll": nll, "classes": list(fitted.classes)}
     write_json(folder / CHOSEN, facts)

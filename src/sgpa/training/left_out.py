@@ -38,6 +38,10 @@ class LeftOut:
         """|y - mean| / deviation, [n], with the variance of the likelihood's noise as it is now, [n]."""
         return self.error / (self.variance + data_variance.to(self.variance)).sqrt()
 
+    def of(self, prediction: Regression) -> Tensor:
+        """`residuals` for the prediction of these rows, [n]."""
+        return self.residuals(prediction.data_variance.cpu())
+
     def to_json(self) -> dict[str, list[float]]:
         """Plain lists."""
         return {name: [round(v, DIGITS) for v in value.tolist()] for name, value in vars(self).items()}

@@ -1,6 +1,5 @@
 """Settings of the optimiser as frozen data, and the optimiser."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -9,6 +8,7 @@ from torch import Tensor, nn
 
 from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
+from sgpa.core.limits import LARGEST, is_scale
 from sgpa.models.bayesian import BayesianLinear
 
 MOST = 1_000_000  # epochs, and rows of a step
@@ -24,7 +24,8 @@ class OptimConfig:
     Args:
         epochs: Passes over the training rows.
         batch_size: Rows of a step.
-        lr, final_lr: The highest and the last learning rate.
+        lr: The highest learning rate.
+        final_lr: The last learning rate.
         warmup: Epochs of linear increase.
         clip: Upper bound on the norm of the gradient.
         weight_decay: Every step multiplies the weights of linear maps (`decayed`) by 1 - lr weight_decay.
@@ -58,8 +59,8 @@ class OptimConfig:
                 ("lr", self.lr, 0 < self.lr < MAX_LR, f"above 0 and below {MAX_LR:g}"),
                 ("final_lr", self.final_lr, 0 <= self.final_lr <= self.lr, f"0 to lr={self.lr}"),
                 ("warmup", self.warmup, 0 <= self.warmup < self.epochs, "0 up to, but not, epochs"),
-                ("clip", self.clip, self.clip is None or self.clip > 0, "positive, or none"),
-                ("weight_decay", decay, 0 <= decay < math.inf, "0 or more"),
+                ("clip", self.clip, self.clip is None or is_scale(self.clip), "positive, or none"),
+                ("weight_decay", decay, 0 <= decay <= LARGEST, f"0 to {LARGEST:g}"),
                 ("select", self.select, self.select in SELECTIONS, ", ".join(SELECTIONS)),
                 ("select_every", self.select_every, self.select_every >= 1, "1 or more"),
                 (

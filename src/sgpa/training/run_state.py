@@ -57,6 +57,7 @@ class RunFiles:
                 )
         model = method.build(config)
         load_exactly(model, saving.load(folders[0])[1], folders[0])
+        self.note |= note
         return model.eval()
 
     def resume(self, state: RunState) -> bool:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from sgpa.training.fingerprint import Fingerprint
 from sgpa.training.left_out import LeftOut
 from sgpa.training.optim import OptimConfig, adam
 from sgpa.training.run_state import RunFiles
-from sgpa.training.selection import Choice, score, suffix, to_minimise
+from sgpa.training.selection import Choice, left_out_key, score, suffix, to_minimise
 from sgpa.training.steps.base import RunState, StepInfo, TrainingStep, random_state, set_random_state
 from sgpa.training.steps.choose import choose_step
 from sgpa.training.steps.plain import PlainStep
@@ -77,6 +77,7 @@ class Trainer:
     extra_selectors: tuple[Method, ...] = ()
     device: str = "cpu"
     on_progress: OnProgress = silent
+    left_out: LeftOut | None = field(default=None, init=False)  # after `fit`, for values
 
     def fit(self) -> Transformer:
         """Train to the end, or read the finished model; returns it in evaluation mode.
@@ -108,13 +109,22 @@ class Trainer:
         step.close()
         run.files.finish(run.state.model, run.choices)
         process_group.wait()  # what follows may read the model
+        self._keep(run.files.note)
         return run.state.model.eval()
 
     def finished(self) -> Transformer | None:
         """The saved model, if this training is finished."""
         suffixes = ["", *map(suffix, self.extra_selectors)]
-        model = RunFiles(self.directory, self.fingerprint).finished(self.method, self.config, suffixes)
-        return None if model is None else model.to(self.device)
+        files = RunFiles(self.directory, self.fingerprint)
+        if (model := files.finished(self.method, self.config, suffixes)) is None:
+            return None
+        self._keep(files.note)
+        return model.to(self.device)
+
+    def _keep(self, note: Mapping[str, Any]) -> None:
+        """Keep the errors of held-out rows that a run noted; only where the model itself predicts."""
+        if (key := left_out_key("")) in note and self.method.predicts_directly:
+            self.left_out = LeftOut.from_json(note[key])
 
     @cached_property
     def fingerprint(self) -> Fingerprint:

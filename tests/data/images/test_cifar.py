@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from sgpa.core.errors import InputError
+from sgpa.core.files import write_tensors
 from sgpa.data.images.augment import three_augment
 from sgpa.data.images.cifar import OOD_SETS, PAPER_OOD_ROWS, cifar, load_images, ood_images
 from sgpa.data.images.folder import image_folder, read_images
@@ -98,6 +99,8 @@ def test_damaged_cache_is_replaced(tmp_path):
     cached.write_bytes(content[: len(content) // 2])
     assert torch.equal(load_images("cifar10", "test", tmp_path)[0], first[0])
     assert cached.stat().st_size == len(content)
+    write_tensors(cached, {"images": first[0][..., :5], "labels": first[1]})
+    assert torch.equal(load_images("cifar10", "test", tmp_path)[0], first[0])
 
 
 def test_images_load_without_a_writable_cache(tmp_path, monkeypatch, caplog):

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from sgpa.core.errors import InputError
+from sgpa.core.files import write_tensors
 from sgpa.data.language_model import features as module
 from sgpa.data.language_model.features import cached_features
 from sgpa.data.language_model.model import ElmoConfig, ElmoModel
@@ -51,6 +52,9 @@ def test_features_are_computed_once_for_a_model_and_its_sentences(tmp_path, monk
     assert len(list(tmp_path.iterdir())) == 5
     file.write_bytes(file.read_bytes()[:100])  # cut short
     assert torch.equal(cached_features(model(), ROWS, tmp_path)(ROWS), first)
+    for damaged in ({"other": torch.zeros(2)}, {"features": torch.zeros(3, 2, 12)}):
+        write_tensors(file, damaged)
+        assert torch.equal(cached_features(model(), ROWS, tmp_path)(ROWS), first)
 
 
 def test_cache_folder_that_cannot_be_created_is_named(tmp_path):

@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sgpa.core.errors import CheckpointError, ConfigError, InputError
+from sgpa.core.errors import CheckpointError, ConfigError, InputError, NumericalError
+from sgpa.core.files import read_tensors, write_tensors
 from sgpa.data.language_model import training
 from sgpa.data.language_model.training import (
     Corpus,
@@ -91,6 +92,36 @@ def test_stopped_training_is_resumed(tmp_path, monkeypatch):
         train_language_model(TEXT[:5], TINY, recipe, directory=tmp_path)
     with pytest.raises(CheckpointError, match="other settings or texts"):
         train_language_model(TEXT, TINY, replace(recipe, lr=0.1), directory=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda tensors, _: tensors.pop("encoder.project.bias"), "1 weights do not fit the config"),
+        (lambda tensors, _: tensors["encoder.project.bias"].fill_(torch.nan), "NaN or infinite"),
+        (lambda tensors, _: tensors.pop("adam.exp_avg.encoder.project.bias"), "exp_avg.* is missing"),
+        (lambda _, note: note.pop("step"), "does not say at which step"),
+        (lambda _, note: note.update(seconds="long"), "does not say at which step"),
+    ],
+)
+def test_a_damaged_checkpoint_is_one_line(change, complaint, tmp_path):
+    recipe = LanguageRecipe(epochs=1, batch_size=8, negatives=4)
+    train_language_model(TEXT, TINY, recipe, directory=tmp_path)
+    (file,) = tmp_path.iterdir()
+    tensors, note = read_tensors(file)
+    change(tensors, note)
+    write_tensors(file, tensors, note)
+    with pytest.raises(CheckpointError, match=complaint):
+        train_language_model(TEXT, TINY, recipe, directory=tmp_path)
+
+
+def test_a_loss_that_is_not_finite_is_an_error_and_nothing_is_saved(tmp_path, monkeypatch):
+    monkeypatch.setattr(training._Run, "loss", lambda self, *_: self.head.weight.sum() * torch.nan)
+    monkeypatch.setattr(training, "SAVE_EVERY", 0.0)
+    recipe = LanguageRecipe(epochs=1, batch_size=8, negatives=4)
+    with pytest.raises(NumericalError, match="language model: the loss is nan by step 1; lower lr"):
+        train_language_model(TEXT, TINY, recipe, directory=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 class Clock:

@@ -6,6 +6,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from sgpa.core.errors import ConfigError, InputError
+from sgpa.core.files import read_tensors, write_tensors
 from sgpa.core.inputs import Words
 from sgpa.data.texts.cola import COLA_TEST, WordVocabulary, characters, cola, sentences, tokenized
 from sgpa.data.texts.imdb import imdb, text_task
@@ -223,9 +224,17 @@ def test_imdb_is_cached(small_imdb, tmp_path, monkeypatch):
     imdb(1, data_dir=small_imdb, tokenizer=made.tokenizer, cache=cache)
     assert len(list(cache.iterdir())) == 4
     file = folder / "encoded.safetensors"
-    file.write_bytes(file.read_bytes()[:100])
-    again = imdb(1, data_dir=small_imdb, vocabulary=300, cache=cache)
-    assert torch.equal(again.splits.train.inputs, made.splits.train.inputs)
+    tensors, note = read_tensors(file)
+    damage = (
+        lambda: file.write_bytes(file.read_bytes()[:100]),
+        lambda: write_tensors(file, tensors),
+        lambda: write_tensors(file, tensors | {"ids": tensors["ids"][:-1]}, note),
+        lambda: write_tensors(file, {name: x for name, x in tensors.items() if name != "sizes"}, note),
+    )
+    for change in damage:
+        change()
+        again = imdb(1, data_dir=small_imdb, vocabulary=300, cache=cache)
+        assert torch.equal(again.splits.train.inputs, made.splits.train.inputs)
     os.utime(small_imdb / "imdb" / "test-00000-of-00001.parquet", (1, 1))
     imdb(1, data_dir=small_imdb, vocabulary=300, cache=cache)
     assert len(list(cache.iterdir())) == 5

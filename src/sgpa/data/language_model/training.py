@@ -11,9 +11,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from sgpa.core.errors import CheckpointError, InputError, check_fields
-from sgpa.core.files import read_tensors, write_tensors
+from sgpa.core.arguments import fits
+from sgpa.core.errors import CheckpointError, InputError, NumericalError, check_fields
+from sgpa.core.files import load_exactly, read_tensors, write_tensors
 from sgpa.core.precision import matrix_units
+from sgpa.core.saved_tensors import check_tensors
 from sgpa.data.dataset import Dataset
 from sgpa.data.language_model.model import ElmoConfig, ElmoModel
 from sgpa.data.language_model.next_word import MARKS, NextWord
@@ -220,12 +222,17 @@ class _Run:
             raise CheckpointError(
                 f"{path} belongs to other settings or texts; delete it or choose another directory"
             )
-        names = [name for name, _ in self.model.named_parameters()]
-        self.model.load_state_dict({name: w for name, w in tensors.items() if not name.startswith("adam.")})
-        keys = ("step", "exp_avg", "exp_avg_sq")
-        state = {i: {k: tensors[f"adam.{k}.{name}"] for k in keys} for i, name in enumerate(names)}
+        if not (fits(note.get("step"), int) and fits(note.get("seconds"), float)) or note["step"] < 1:
+            raise CheckpointError(f"{path} does not say at which step it was written; it was damaged")
+        weights = {name: w for name, w in tensors.items() if not name.startswith("adam.")}
+        load_exactly(self.model, weights, path)
+        state: dict[int, dict[str, Tensor]] = {}
+        for i, (name, parameter) in enumerate(self.model.named_parameters()):
+            shapes = {"step": torch.Size(), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
+            check_tensors(tensors, {f"adam.{key}.{name}": shape for key, shape in shapes.items()}, path)
+            state[i] = {key: tensors[f"adam.{key}.{name}"] for key in shapes}
         self.adam.load_state_dict(self.adam.state_dict() | {"state": state})
-        self.step, self.seconds = int(note["step"]), float(note["seconds"])
+        self.step, self.seconds = note["step"], float(note["seconds"])
 
 
 def _lists(settings: dict[str, object]) -> dict[str, object]:
@@ -285,12 +292,18 @@ def _train(run: _Run, path: Path | None, report: Report) -> None:
         losses.append(run.update(ids, lengths))
         run.seconds = before + time.monotonic() - begun
         last, epoch_ends = run.progress >= 1, run.step % run.per_epoch == 0
-        if last or epoch_ends or time.monotonic() - reported > REPORT_EVERY:
+        save = path is not None and (last or time.monotonic() - saved > SAVE_EVERY)
+        if last or epoch_ends or save or time.monotonic() - reported > REPORT_EVERY:
             reported = time.monotonic()
             loss = float(torch.stack(losses).mean())
             losses.clear()
+            if not math.isfinite(loss):
+                kept = "" if path is None or not path.exists() else f"; {path} is from before"
+                raise NumericalError(
+                    f"language model: the loss is {loss} by step {run.step}; lower lr or gradient_norm{kept}"
+                )
             perplexity = run.perplexity() if epoch_ends or last else None
             report(LanguageProgress(run.step, run.steps, loss, perplexity, run.seconds))
-        if path is not None and (last or time.monotonic() - saved > SAVE_EVERY):
+        if path is not None and save:
             run.save(path)
             saved = time.monotonic()

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sgpa.core.errors import CheckpointError, InputError
 from sgpa.core.files import ensure_directory, read_tensors, write_tensors, write_text
+from sgpa.core.saved_tensors import Shape, check_tensors
 from sgpa.data.dataset import Dataset, Splits
 from sgpa.data.sources import cache_dir, find, stamp
 from sgpa.data.texts.tables import read_columns
@@ -206,9 +207,12 @@ def _from_cache(folder: Path, key: dict[str, Any]) -> TextTask | None:
     try:
         tensors, note = read_tensors(folder / "encoded.safetensors")
         tokenizer = load_tokenizer(folder / "tokenizer.json")
+        shapes: dict[str, Shape] = {"ids": ("T",), "lengths": ("N",), "labels": ("N",), "sizes": (3,)}
+        check_tensors(tensors, shapes, folder, whole=tuple(shapes))
     except (CheckpointError, InputError):
         return None
-    if note["key"] != key or note["tokenizer"] != _digest(tokenizer):
+    known = isinstance(note, dict) and note.get("key") == key and note.get("tokenizer") == _digest(tokenizer)
+    if not known or int(tensors["lengths"].sum()) != len(tensors["ids"]):
         return None
     lengths = tensors["lengths"].long()
     ids = padded(tensors["ids"], lengths, pad_id(tokenizer))

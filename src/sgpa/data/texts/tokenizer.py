@@ -8,6 +8,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import Tensor
 
 from sgpa.core.errors import InputError, check_fields
+from sgpa.core.network_config import check_tokenizer
+from sgpa.core.user_code import errors_of
 
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # ids 0 to 3
 PAD_NAMES = ("<pad>", "[PAD]", "<|pad|>", "<PAD>", "[pad]")
@@ -109,13 +111,19 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist, or is not a file; name a tokenizer.json")
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the tokenizers package raises nothing more specific
-        raise InputError(f"{path} is not a tokenizer.json ({error}); save one with Tokenizer.save") from None
+    check_tokenizer(path)
+    with errors_of(f"{path} cannot be read as a tokenizer"):
+        tokenizer = _from_file(path)
     if _known_pad(tokenizer) is None:
         tokenizer.add_special_tokens([SPECIAL[0]])
     return tokenizer
+
+
+def _from_file(path: Path) -> Tokenizer:
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the tokenizers package raises nothing more specific
+        raise InputError(f"{path} is not a tokenizer.json ({error}); save one with Tokenizer.save") from None
 
 
 def pad_id(tokenizer: Tokenizer) -> int:
@@ -162,6 +170,16 @@ def encode(
     if not texts:
         raise InputError("no text to encode")
     fill = pad_id(tokenizer)
+    with errors_of("the tokenizer cannot read the texts"):
+        rows = _encoded(tokenizer, texts, max_tokens, distinct)
+    lengths = torch.tensor([len(row) for row in rows])
+    if not lengths.all():
+        raise InputError(f"text {int(lengths.argmin()) + 1} has no token; drop it or fill it in")
+    return padded(torch.cat(rows), lengths, fill), lengths
+
+
+def _encoded(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int, distinct: bool) -> list[Tensor]:
+    """The ids of every text, int32."""
     reader = Tokenizer.from_str(tokenizer.to_str())  # the caller's settings stay as they are
     reader.no_padding()
     if distinct:
@@ -173,10 +191,7 @@ def encode(
         encoded = reader.encode_batch([collapse(text) for text in texts[i : i + AT_ONCE]])
         ids = (_first_occurrences(text.ids, max_tokens) if distinct else text.ids for text in encoded)
         rows += [torch.tensor(row, dtype=torch.int32) for row in ids]
-    lengths = torch.tensor([len(row) for row in rows])
-    if not lengths.all():
-        raise InputError(f"text {int(lengths.argmin()) + 1} has no token; drop it or fill it in")
-    return padded(torch.cat(rows), lengths, fill), lengths
+    return rows
 
 
 def unknown_words(tokenizer: Tokenizer, texts: Sequence[str]) -> Tensor | None:
@@ -192,7 +207,9 @@ def unknown_words(tokenizer: Tokenizer, texts: Sequence[str]) -> Tensor | None:
     shares = []
     for i in range(0, len(texts), AT_ONCE):
         clean = [collapse(text) for text in texts[i : i + AT_ONCE]]
-        for text, read in zip(clean, tokenizer.encode_batch(clean, add_special_tokens=False), strict=True):
+        with errors_of("the tokenizer cannot read the texts"):
+            encoded = tokenizer.encode_batch(clean, add_special_tokens=False)
+        for text, read in zip(clean, encoded, strict=True):
             spans = zip(read.tokens, read.offsets, strict=True)
             words = [token for token, (a, b) in spans if any(c.isalnum() for c in text[a:b])]
             shares.append(words.count(mark) / max(1, len(words)))

@@ -8,14 +8,15 @@ from typing import Any
 
 from sgpa.core.errors import CheckpointError, InputError
 from sgpa.core.files import load_exactly, read_json, read_tensors, write_json, write_tensors
-from sgpa.core.types import Predictor, Regression
+from sgpa.core.types import Predictor
 from sgpa.evaluation.results import Subject
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.tasks import Task
 from sgpa.inference import readers
+from sgpa.inference.judged import fit_trust
 from sgpa.inference.novelty import NoveltyOf
 from sgpa.inference.saved import COMBINED, FILE, NOVELTY, describe, read_metadata
-from sgpa.inference.trust import TrustRule, choose
+from sgpa.inference.trust import TrustRule
 from sgpa.methods import Calibration, Tensors
 from sgpa.models import Transformer, saving
 from sgpa.training.compare import refit_scale
@@ -87,7 +88,15 @@ def calibrate(
     if metadata is None:
         assert first is not None
         errors = _left_out(plan, members[0].model.parent) if len(members) == 1 else None
-        rule = _trust(cell / NOVELTY, predictor, first, task, run_folder.recipe.max_error, errors)
+        rule, measured = fit_trust(
+            predictor,
+            first,
+            Calibration(task.splits.train, task.splits.validation),
+            max_error=run_folder.recipe.max_error,
+            residuals=None if errors is None else errors.of,
+        )
+        if measured is not None:
+            write_tensors(cell / NOVELTY, measured.tensors())
         metadata = {
             "method": method.id,
             "attention": plan.attention,
@@ -111,27 +120,6 @@ def _left_out(plan: Plan, training: Path) -> LeftOut | None:
     key = left_out_key(plan.suffix)
     own = bool(plan.suffix) or plan.method.predicts_directly
     return LeftOut.from_json(note[key]) if own and key in note else None
-
-
-def _trust(
-    file: Path,
-    predictor: Predictor,
-    model: Transformer,
-    task: Task,
-    max_error: float | None,
-    errors: LeftOut | None,
-) -> TrustRule:
-    """The rule of trust of a predictor, chosen on held-out rows; its statistics of novelty go to a file."""
-    held_out = task.splits.validation
-    measured = NoveltyOf.fit(model, task.splits.train, held_out)
-    if measured is not None:
-        write_tensors(file, {name: value.float() for name, value in measured.novelty.tensors().items()})
-    novelty = None if measured is None else measured(held_out.inputs)
-    prediction = predictor.predict(held_out.inputs)
-    residuals = None
-    if errors is not None and isinstance(prediction, Regression):
-        residuals = errors.residuals(prediction.data_variance.cpu())
-    return choose(prediction, held_out.targets, novelty, max_error=max_error, residuals=residuals)
 
 
 def _check_data(cell: Path, metadata: Mapping[str, Any], task: Task, dataset: str) -> None:

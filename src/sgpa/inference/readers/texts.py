@@ -10,10 +10,12 @@ from tokenizers import Tokenizer
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.files import write_text
+from sgpa.core.limits import size_check
 from sgpa.data.texts.tables import TEXT_COLUMNS, read_unlabelled
 from sgpa.data.texts.tokenizer import MAX_TOKENS, encode, unknown_words
 from sgpa.inference.readers.base import TOKENIZER, Rows, existing, save_settings
 
+MOST_TOKENS = 1_000_000
 TABLES = (".csv", ".tsv", ".tab", ".parquet")
 
 
@@ -35,7 +37,7 @@ class TextReader:
     columns: ClassVar[tuple[str, ...]] = TEXT_COLUMNS
 
     def __post_init__(self) -> None:
-        check_fields("texts", [("max_tokens", self.max_tokens, self.max_tokens >= 3, "3 or more")])
+        check_fields("texts", [size_check("max_tokens", self.max_tokens, MOST_TOKENS, least=3)])
 
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """One text a line of .txt files, the text column of tables, and texts given directly."""

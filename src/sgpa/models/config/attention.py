@@ -17,6 +17,7 @@ from sgpa.attention.inducing import INDUCING_INITS
 from sgpa.attention.positions import grid_positions
 from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
+from sgpa.core.limits import is_scale
 from sgpa.gp.kernels import KERNELS, Kernel
 from sgpa.models.config.embedding import EmbeddingConfig
 
@@ -58,7 +59,7 @@ class KernelConfig:
                     rbf or not self.locality,
                     "none: position-aware keys need ard-rbf",
                 ),
-                ("locality", self.locality, all(r > 0 for r in self.locality), "positive numbers"),
+                ("locality", self.locality, all(map(is_scale, self.locality)), "positive numbers"),
             ],
         )
 

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
+from sgpa.core.limits import is_scale, scale_check, size_check
 
 LARGEST = 4_096  # pixels of a side
+BRIGHTEST = 1e9  # means of pixels in any unit
 MOST_WORDS = 10_000_000
 MOST = 1_000_000  # tokens, types and widths
 
@@ -55,13 +57,13 @@ class PatchConfig:
                 (
                     "mean",
                     self.mean,
-                    len(self.mean) in (0, self.channels),
+                    len(self.mean) in (0, self.channels) and all(abs(m) <= BRIGHTEST for m in self.mean),
                     f"{self.channels} numbers, or none",
                 ),
                 (
                     "std",
                     self.std,
-                    len(self.std) == len(self.mean) and all(s > 0 for s in self.std),
+                    len(self.std) == len(self.mean) and all(map(is_scale, self.std)),
                     "as many positive numbers as mean has",
                 ),
             ],
@@ -115,7 +117,7 @@ class TokenConfig:
                 ("max_tokens", self.max_tokens, 1 <= self.max_tokens <= MOST, f"1 to {MOST}"),
                 ("embedding_width", self.embedding_width, 1 <= self.embedding_width <= MOST, f"1 to {MOST}"),
                 ("pad", self.pad, 0 <= self.pad < self.vocabulary, f"0..{self.vocabulary - 1}"),
-                ("scale", self.scale, self.scale > 0, "above 0"),
+                scale_check("scale", self.scale),
                 ("drop", self.drop, 0 <= self.drop < 1, "0 up to, but not, 1"),
                 ("group", self.group, 1 <= self.group <= self.max_tokens, f"1 to {self.max_tokens}"),
             ],
@@ -193,7 +195,7 @@ class WordsConfig:
             "embedding",
             [
                 ("vocabulary", self.vocabulary, 2 <= self.vocabulary <= MOST_WORDS, f"2 to {MOST_WORDS}"),
-                ("scale", self.scale, self.scale > 0, "above 0"),
+                scale_check("scale", self.scale),
                 ("drop", self.drop, 0 <= self.drop < 1, "0 up to, but not, 1"),
                 *(
                     (name, getattr(self, name), 1 <= getattr(self, name) <= MOST, f"1 to {MOST}")
@@ -231,7 +233,7 @@ class FeatureConfig:
             "embedding",
             [
                 ("width", self.width, 1 <= self.width <= MOST, f"1 to {MOST}"),
-                ("max_tokens", self.max_tokens, self.max_tokens >= 1, "1 or more"),
+                size_check("max_tokens", self.max_tokens, MOST),
                 ("drop", self.drop, 0 <= self.drop < 1, "0 up to, but not, 1"),
             ],
         )

@@ -6,10 +6,13 @@ from torch import nn
 
 from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
+from sgpa.core.limits import scale_check, size_check
 from sgpa.models.bayesian import BayesianLinear
 from sgpa.models.random_features import RandomFeatureHead
 from sgpa.models.spectral import SpectralLinear
 
+MOST_ITERATIONS = 1_000  # of a training step
+WIDEST_START = 100.0  # standard deviation of a weight; exp must hold it
 HIDDEN = ("W_o", "up", "down")  # the attention's output projection and the two maps of an MLP
 
 
@@ -34,8 +37,8 @@ class MeanFieldConfig:
         check_fields(
             "weights",
             [
-                ("prior_std", self.prior_std, self.prior_std > 0, "positive"),
-                ("initial_std", self.initial_std, self.initial_std > 0, "positive"),
+                scale_check("prior_std", self.prior_std),
+                scale_check("initial_std", self.initial_std, WIDEST_START),
             ],
         )
 
@@ -57,8 +60,8 @@ class SpectralConfig:
         check_fields(
             "weights",
             [
-                ("bound", self.bound, self.bound > 0, "positive"),
-                ("iterations", self.iterations, self.iterations >= 1, "1 or more"),
+                scale_check("bound", self.bound),
+                size_check("iterations", self.iterations, MOST_ITERATIONS),
             ],
         )
 
@@ -91,8 +94,8 @@ class RandomFeatureConfig:
         check_fields(
             "head",
             [
-                ("features", self.features, self.features >= 1, "1 or more"),
-                ("ridge", self.ridge, self.ridge > 0, "positive"),
+                size_check("features", self.features),
+                scale_check("ridge", self.ridge),
             ],
         )
 

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from sgpa.core.errors import InputError, one_line
-from sgpa.core.network_config import check_layers
+from sgpa.core.network_config import TOKENIZERS, check_layers, check_tokenizer
 
 TEXT, IMAGE = "text", "image"
 HEADS = {"ForSequenceClassification": TEXT, "ForImageClassification": IMAGE}
@@ -29,6 +29,8 @@ def read_kind(folder: Path) -> str:
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         raise InputError(f"{file} is not the config of a model; name {FOLDER}") from None
     check_layers(config, file)
+    for name in TOKENIZERS:
+        check_tokenizer(folder / name)
     for name in names:
         for ending, kind in HEADS.items():
             if name.endswith(ending):

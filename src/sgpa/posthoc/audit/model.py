@@ -43,6 +43,11 @@ def open_classifier(folder: Path, device: str) -> Classifier:
     kind = read_kind(folder)
     if find_spec("transformers") is None:
         raise InputError("audit needs the package transformers; pip install transformers")
+    with errors_of(f"{folder} cannot be opened"):
+        return _classifier(folder, kind, device)
+
+
+def _classifier(folder: Path, kind: str, device: str) -> Classifier:
     transformers = need_transformers()
     loader = transformers.AutoModelForSequenceClassification
     if kind == IMAGE:

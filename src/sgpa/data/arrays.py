@@ -1,0 +1,33 @@
+"""Arrays and lists of numbers as what models read."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sgpa.core.errors import InputError
+from sgpa.core.inputs import Features, Graphs, Inputs, Words
+
+
+def as_inputs(inputs: Any, name: str = "inputs") -> Inputs:
+    """Inputs as tensors, `Features`, `Graphs` or `Words`; numbers become float32, uint8 or int64."""
+    if isinstance(inputs, Features | Graphs | Words):
+        return inputs
+    x = as_tensor(inputs, name)
+    if x.dtype in (torch.float64, torch.float16, torch.bfloat16):
+        return x.float()
+    return x.long() if x.dtype in (torch.int8, torch.int16, torch.int32) else x
+
+
+def as_tensor(values: Any, name: str) -> Tensor:
+    """A tensor, an array or a list of equal rows as a tensor; `name` is what errors call it."""
+    if isinstance(values, Tensor):
+        return values.detach()
+    try:
+        return torch.as_tensor(np.asarray(values))
+    except (TypeError, ValueError):
+        kind = type(values).__name__
+        raise InputError(
+            f"{name} of type {kind} are no array (allowed: tensors, arrays, lists of equal rows)"
+        ) from None
