@@ -193,3 +193,10 @@ def test_clamped_variances_and_kls_below_zero_are_counted():
     with counting() as counted:
         layer.check_kl(Kl(torch.tensor(-1e-6), torch.full((2,), 1.0)), torch.randn(2, T, E))
     assert counted == {KL_BELOW_ZERO: 1}
+
+
+@pytest.mark.parametrize("seed", [1667, 2439, 3933])
+def test_near_duplicates_at_150_length_scales_equal_float64(seed):
+    measured = measure(seed)
+    assert measured.problem is None
+    assert measured.error < 2e-3

@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--count", type=int, default=1000, help="cases")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--every", type=int, default=1, help="entries: only every so many, of all of them")
     parser.add_argument("--only", type=int, help="one case, by its number")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
@@ -28,8 +29,8 @@ def main() -> int:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         cases = KINDS[given.kind](Path(folder))
-        most = len(cases) if given.kind == "entries" else given.count
-        numbers = range(min(given.count, most)) if given.only is None else [given.only]
+        numbers = range(0, len(cases), given.every) if given.kind == "entries" else range(given.count)
+        numbers = numbers if given.only is None else [given.only]
         (Path(folder) / "here").mkdir()
         os.chdir(Path(folder) / "here")  # names among the hostile values are written here
         limit_memory()

@@ -109,3 +109,11 @@ def test_a_saved_sngp_without_its_covariance_is_refused():
     with pytest.raises(CheckpointError, match=r"sngp: covariance holds torch.bool numbers"):
         method.predictor(model, {"covariance": torch.ones(1024, 1024).bool()})
     assert method.predictor(model).covariance is None  # during training
+
+
+def test_tensors_of_a_prediction_are_on_one_device():
+    away = torch.zeros(1, device="meta")
+    with pytest.raises(InputError, match="Classification: tensors on cpu and on meta"):
+        Classification(torch.tensor([[0.5, 0.5]]), away)
+    with pytest.raises(InputError, match="Regression: tensors on cpu and on meta"):
+        Regression(torch.zeros(2, 3), away)

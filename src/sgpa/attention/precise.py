@@ -33,7 +33,7 @@ SAFETY = 4.0  # the error of all points over that of the measured ones
 MEASURED = 64  # points of a head, twice: the farthest ones and others
 CLAMPED = 1e-4  # of the prior variance: less is rounding
 ENTRIES = 2**27  # of the largest array [B, H, V, M, T] of a float64 pass without gradients: 1 GiB
-AMPLIFIED = 100.0  # how much a factor of near-duplicate keys amplifies the rounding of keys
+AMPLIFIED = 400.0  # how much a factor of near-duplicate keys amplifies the rounding of keys
 Value = TypeVar("Value", Kl, GlobalState, Moments)
 
 

@@ -87,6 +87,12 @@ class Loss:
         return torch.stack([self.nll, self.kl_g, self.kl_a, self.total])
 
 
+def _check_device(owner: str, one: Tensor, other: Tensor) -> None:
+    """Raise unless both tensors of a prediction are in one place."""
+    if one.device != other.device:
+        raise InputError(f"{owner}: tensors on {one.device} and on {other.device} (allowed: one device)")
+
+
 @checked
 @dataclass(frozen=True)
 class Classification:
@@ -111,6 +117,7 @@ class Classification:
     entropy: Tensor = field(init=False)  # of the mean probabilities   [B]
 
     def __post_init__(self) -> None:
+        _check_device("Classification", self.probabilities, self.expected_entropy)
         given = self.probabilities.dtype
         if not given.is_floating_point:
             raise InputError(f"Classification: probabilities of {given} (allowed: floating-point numbers)")
@@ -173,6 +180,7 @@ class Regression:
 
     def __post_init__(self) -> None:
         samples, scale = self.samples, self.scale
+        _check_device("Regression", samples, scale)
         if samples.ndim != 2 or tuple(scale.shape) not in ((), (len(samples), 1)):
             given = f"samples {list(samples.shape)} and scale {list(scale.shape)}"
             raise InputError(f"Regression: {given} (allowed: [S, B], and [] or [S, 1])")

@@ -142,8 +142,11 @@ def test_tokenizer_of_a_user_gets_a_padding_token(tmp_path):
             load_tokenizer(write(tmp_path / name, content))
     with pytest.raises(InputError, match="does not exist"):
         load_tokenizer(tmp_path / "none.json")
-    with pytest.raises(ConfigError, match="260 or more"):
+    with pytest.raises(ConfigError, match="260 to 10000000"):
         train_tokenizer(GOOD, vocabulary=100)
+    for train in (train_tokenizer, train_word_tokenizer):
+        with pytest.raises(ConfigError, match="vocabulary=1180591620717411303424"):
+            train(GOOD, vocabulary=2**70)
 
 
 # tasks
@@ -349,7 +352,7 @@ def test_word_tokenizer_knows_words_that_occur_twice():
     unknown = tokenizer.token_to_id("<unk>")
     assert ids.tolist()[1][2] == unknown
     assert lengths.tolist() == [4, 4]
-    with pytest.raises(ConfigError, match=r"vocabulary=4 \(allowed: 5 or more\)"):
+    with pytest.raises(ConfigError, match=r"vocabulary=4 \(allowed: 5 to 10000000\)"):
         train_word_tokenizer(["a a"], vocabulary=4)
 
 

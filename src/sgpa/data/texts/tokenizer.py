@@ -8,7 +8,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import Tensor
 
 from sgpa.core.errors import InputError, check_fields
-from sgpa.core.network_config import check_tokenizer
+from sgpa.core.limits import size_check
+from sgpa.core.network_config import MOST_TOKENS, check_tokenizer
 from sgpa.core.user_code import errors_of
 
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # ids 0 to 3
@@ -43,7 +44,7 @@ def train_tokenizer(
         '<s>'
     """
     least = len(SPECIAL) + BYTES
-    check_fields("tokenizer", [("vocabulary", vocabulary, vocabulary >= least, f"{least} or more")])
+    check_fields("tokenizer", [size_check("vocabulary", vocabulary, MOST_TOKENS, least)])
     tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL[1]))
     if lowercase:  # and a word at the start of a text is the same as elsewhere
         tokenizer.normalizer = normalizers.Lowercase()
@@ -77,7 +78,7 @@ def train_word_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> 
         ['<s>', 'a', 'cat', '<unk>', '<unk>', 'a', '<unk>', '</s>']
     """
     least = len(SPECIAL) + 1
-    check_fields("tokenizer", [("vocabulary", vocabulary, vocabulary >= least, f"{least} or more")])
+    check_fields("tokenizer", [size_check("vocabulary", vocabulary, MOST_TOKENS, least)])
     tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIAL[1]))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from sgpa.core.arguments import checked
 from sgpa.core.errors import check_fields
+from sgpa.core.limits import size_check
 from sgpa.data.graphs import batch
 from sgpa.data.graphs.identifiers import IDENTIFIERS
 from sgpa.data.graphs.molecules import read_molecules
@@ -14,6 +15,7 @@ from sgpa.experiments.tasks.base import OOD_ROWS, Task, check_split, split_note,
 from sgpa.experiments.tasks.display import show_molecules
 from sgpa.experiments.tasks.made_inputs import random_atoms
 from sgpa.inference.readers import MoleculeReader
+from sgpa.inference.readers.molecules import WIDEST
 
 
 @checked
@@ -37,7 +39,7 @@ class ZincConfig:
             "task",
             [
                 ("identifiers", self.identifiers, self.identifiers in IDENTIFIERS, known),
-                ("width", self.width, self.width >= 1, "1 or more"),
+                size_check("width", self.width, WIDEST),
                 ("bond", self.bond, self.bond >= 0, "0 or more"),
             ],
         )
@@ -85,7 +87,7 @@ class MoleculeTableConfig:
             "task",
             [
                 ("identifiers", self.identifiers, self.identifiers in IDENTIFIERS, known),
-                ("width", self.width, self.width >= 1, "1 or more"),
+                size_check("width", self.width, WIDEST),
                 check_split(self.split),
             ],
         )

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
+from sgpa.core.limits import size_check
+from sgpa.core.network_config import MOST_TOKENS
 from sgpa.data import Dataset
 from sgpa.data.backbones.texts import GROUP, TextBackbone
 from sgpa.data.backbones.texts import MAX_TOKENS as BACKBONE_TOKENS
@@ -144,7 +146,7 @@ class TextTableConfig:
     augmentation = ""
 
     def __post_init__(self) -> None:
-        vocabulary = ("vocabulary", self.vocabulary, self.vocabulary >= 300, "300 or more")
+        vocabulary = size_check("vocabulary", self.vocabulary, MOST_TOKENS, least=300)
         check_fields("task", [vocabulary, check_split(self.split)])
 
     @property
