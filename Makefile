@@ -21,10 +21,10 @@ $(READY): $(PACKAGE)
 	$(PIP) --no-build-isolation --editable ".[dev,docs,graph,elmo,cluster,fused,text-pretrained,onnx]"
 	touch $@
 
-demo: $(PACKAGE)  ## train, evaluate and report on embedded digits (about 3.5 minutes on two cores)
+demo: $(PACKAGE)  ## train, evaluate and report on embedded digits (about 3 minutes on two cores)
 	$(BIN)/sgpa demo --out runs/demo
 
-test: $(READY) lint  ## all checks, exactly what the continuous integration runs (about 8 minutes on two cores)
+test: $(READY) lint  ## all checks, exactly what the continuous integration runs (about 5 minutes on two cores)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 LOWEST := build/lowest
