@@ -4,6 +4,7 @@ Usage: python -m tools.coverage   (after docs/results/results.csv has changed)
 """
 
 import csv
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
+from sgpa.experiments.timing import BASE, DROPOUT, SGPA
 from sgpa.report.names import METRICS, Metric, is_ensemble, method_name, task_name, task_of
 from sgpa.report.paper import DOUBTFUL, FORMS, TWINS, paper_shift
 from sgpa.report.tables import Cell, summarise
@@ -18,7 +20,8 @@ from tools.readme_tables import RESULTS, records
 
 PAGE = RESULTS / "coverage.md"
 BETTER, LEVEL, WORSE, MISSING = "better", "level", "worse", "missing"
-VERDICTS = (BETTER, LEVEL, WORSE, MISSING)
+TIMED = "on other hardware"  # seconds, which say nothing about the method
+VERDICTS = (BETTER, LEVEL, WORSE, TIMED, MISSING)
 ERRORS = 2.0  # standard errors of the difference within which two values are level
 OURS = {printed: own for own, printed in TWINS.items()}  # printed metric: ours, where named differently
 NO_AUGMENTATION = ("", "none")
@@ -29,8 +32,17 @@ paper's tables and [results.csv](results.csv). Our values are means over seeds. 
 they differ by at most two standard errors of their difference, as far as errors are known (one seed has
 none, and the paper prints none for ensembles), or if they are equal as printed. A question mark follows a
 printed value that cannot be correct. The printed MCE is compared with the all-class MCE, and AUPR with the
-value at the paper's share of OOD inputs.
+value at the paper's share of OOD inputs. Times are those of [speed](speed.md), of an epoch of 450 steps or of
+one prediction with ten samples, and of other hardware than the paper's: they have no verdict.
 """
+
+EPOCH = 450  # steps of a training on CIFAR-10
+TIMES = {  # our time of a published one, by table: part of speed.json, its name there, column, factor
+    ("time-training", "mle"): ("inducing", BASE, "step", EPOCH),
+    ("time-training", "sgpa"): ("inducing", SGPA, "step", EPOCH),
+    ("time-inference", "mcd"): ("model", DROPOUT, "predict", 1),
+    ("time-inference", "sgpa"): ("model", SGPA, "predict", 1),
+}
 
 Place = tuple[str, ...]  # data set, augmentation, evaluation, shift, attention, method
 
@@ -70,10 +82,26 @@ def our_cells(file: Path) -> dict[Place, dict[str, Cell]]:
     }
 
 
+def our_time(row: Mapping[str, str], file: Path = RESULTS / "speed.json") -> Cell | None:
+    """Our time of a published one; MC dropout has no global keys, so that one time stands beside two."""
+    if row["dataset"] != "cifar10" or (row["table"], row["method"]) not in TIMES:
+        return None
+    part, name, column, factor = TIMES[row["table"], row["method"]]
+    keys = None if row["method"] == "mcd" else int(row["shift"].removeprefix("kg:"))
+    for timed in json.loads(file.read_text(encoding="utf-8")):
+        if (timed["part"], timed["name"]) == (part, name) and keys in (None, timed["num_global"]):
+            return Cell(factor * timed[column], None, 1)
+    return None
+
+
 def compare(rows: Iterable[Mapping[str, str]], ours: Mapping[Place, Mapping[str, Cell]]) -> list[Comparison]:
     """Every published value with ours and a verdict."""
     comparisons = []
     for row in rows:
+        if row["evaluation"] == "time":
+            seconds = our_time(row)
+            comparisons.append(Comparison(row, seconds, MISSING if seconds is None else TIMED))
+            continue
         of = ours.get(place_of(row), {})
         cell = of.get(OURS.get(row["metric"], ""), of.get(row["metric"]))
         comparisons.append(Comparison(row, cell, MISSING if cell is None else verdict(row, cell)))
@@ -115,7 +143,7 @@ def reason(row: Mapping[str, str]) -> str:
     three = row["augmentation"] == "three-augment"
     reasons = (
         (row["evaluation"] == "rank", "ranks need all methods on CIFAR-100"),
-        (row["evaluation"] == "time", "other hardware; our times are on [their page](speed.md)"),
+        (row["evaluation"] == "time", "not timed; other times are on [their page](speed.md)"),
         (row["dataset"] == "cifar100", f"CIFAR-100 {'with 3-Augment ' if three else ''}not run yet"),
         (row["attention"] == "sdp", "softmax attention not run yet"),
         (three, "not run with 3-Augment yet"),
@@ -129,11 +157,11 @@ def count_line(comparisons: Sequence[Comparison]) -> str:
 
     def counts(some: Sequence[Comparison]) -> str:
         of = Counter(each.verdict for each in some)
-        return ", ".join(f"{of[name]:,} {name}" for name in VERDICTS)
+        return ", ".join(f"{of[name]:,} {name}" for name in VERDICTS if of[name] or name != TIMED)
 
     beside = sum(each.ours is not None for each in comparisons)
     sgpa = [c for c in comparisons if "sgpa" in c.row["method"]]
-    compared = [c for c in sgpa if c.ours is not None]
+    compared = [c for c in sgpa if c.verdict not in (MISSING, TIMED)]
     good = sum(c.verdict in (BETTER, LEVEL) for c in compared)
     share = f"{100 * good / len(compared):.0f} %" if compared else "none"
     return (

@@ -9,6 +9,7 @@ from tools.coverage import (
     MISSING,
     PAGE,
     RESULTS,
+    TIMED,
     VERDICTS,
     WORSE,
     compare,
@@ -106,6 +107,26 @@ def test_a_value_is_compared_with_the_same_quantity_under_our_name(tmp_path):
         "of SGPA and its ensemble: 3 better, 0 level, 0 worse, 1 missing; 100 % of those compared are "
         "better or level."
     )
+
+
+def test_times_stand_beside_the_printed_ones_without_a_verdict():
+    printed = {"evaluation": "time", "attention": "", "augmentation": ""}
+    rows = [
+        row("seconds", mean="138.6", error="", **printed | {"table": "time-training", "shift": "kg:32"}),
+        row(
+            "seconds",
+            mean="0.23",
+            error="",
+            method="mcd",
+            **printed | {"table": "time-inference", "shift": "kg:16"},
+        ),
+        row("seconds", mean="0.8", error="", **printed | {"table": "time-inference", "shift": "kg:16"}),
+        row("seconds", mean="2.4", error="", **printed | {"table": "time-inference", "dataset": "cola"}),
+    ]
+    results = compare(rows, {})
+    assert [c.verdict for c in results] == [TIMED, TIMED, MISSING, MISSING]
+    assert 0.3 < results[0].ours.mean < 1.5  # of an epoch
+    assert "2 on other hardware, 2 missing" in count_line(results)
 
 
 def test_metrics_of_the_paper_have_a_better_direction():
