@@ -109,6 +109,7 @@ COUNT = "[...document.querySelectorAll('*')].filter(e => %s).length"
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:constrained_layout not applied")  # the names leave no room for axes
 def test_a_page_of_hostile_names_and_texts_runs_nothing(tmp_path):
     page = write_report(hostile_results(), tmp_path / "report", pdf=False)
     text = page.read_text("utf-8")

@@ -94,7 +94,7 @@ class TorchEncoder(nn.Module):
         self.batch_first = batch_first
         self.embed = nn.Embedding(WORDS, 16)
         layer = nn.TransformerEncoderLayer(16, 2, 24, batch_first=batch_first)
-        self.encoder = nn.TransformerEncoder(layer, layers)
+        self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=batch_first)
         self.head = nn.Linear(16, CLASSES)
 
     def forward(self, ids):
