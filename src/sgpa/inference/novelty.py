@@ -60,6 +60,10 @@ class ClassDistances:
         within = _inverse_root(x - means[nearest])
         return ClassDistances(means, centre, within, _inverse_root(x - centre))
 
+    def rounded(self) -> "ClassDistances":
+        """The same as a file keeps it, in float32."""
+        return ClassDistances(*(_rounded(getattr(self, name)) for name in self.__dataclass_fields__))
+
     def to_class(self, x: Tensor) -> Tensor:
         """Squared distance to the nearest class mean, [N]."""
         if x.shape[-1] != len(self.centre):
@@ -127,17 +131,20 @@ class Novelty:
         for name, rows in (("training", train), ("held-out", held_out)):
             if len(rows) < MIN_ROWS:
                 raise InputError(f"novelty: {len(rows)} {name} rows; at least {MIN_ROWS} are needed")
-        head = ClassDistances.fit(train.head, labels)
-        layers = tuple(ClassDistances.fit(x, labels) for x in train.layers.unbind(1))
+        head = ClassDistances.fit(train.head, labels).rounded()
+        layers = tuple(ClassDistances.fit(x, labels).rounded() for x in train.layers.unbind(1))
         views = _views(head, layers, held_out)  # [H, 2 + L]
-        offset, scale = views.mean(0), views.std(0).clamp_min(1e-12)
-        sums = _add_up((views - offset) / scale)
+        offset, scale = _rounded(views.mean(0)), _rounded(views.std(0).clamp_min(1e-12))
+        sums = _rounded(_add_up((views - offset) / scale))
         return Novelty(head, layers, offset, scale, sums.sort().values)
 
     def score(self, features: PooledFeatures) -> Tensor:
-        """The sum of standardised views, [N]: comparable between rows, without a unit."""
+        """The sum of standardised views, [N]: comparable between rows, without a unit.
+
+        It is rounded as saved sums are, so that a held-out row ties with itself.
+        """
         views = _views(self.head, self.layers, features)
-        return _add_up((views - self.offset) / self.scale)
+        return _rounded(_add_up((views - self.offset) / self.scale))
 
     def with_parts(self, features: PooledFeatures, lengths: Tensor) -> "Novelty":
         """The same for sequences, of which short ones are compared with parts of held-out ones.
@@ -273,6 +280,11 @@ def _add_up(z: Tensor) -> Tensor:
     """Head and energy count once each, all layers together once: [N, 2 + L] -> [N]."""
     inner = z[:, 2:].mean(-1) if z.shape[1] > 2 else 0.0
     return z[:, 0] + z[:, 1] + inner
+
+
+def _rounded(x: Tensor) -> Tensor:
+    """Numbers as a file in float32 has them: a saved model judges as it did before."""
+    return x.float().double()
 
 
 def _inverse_root(centred: Tensor) -> Tensor:
