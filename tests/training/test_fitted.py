@@ -10,7 +10,7 @@ import sgpa
 from sgpa.core.errors import CheckpointError, InputError
 from sgpa.core.inputs import Features
 from sgpa.inference.saved import FILE
-from sgpa.methods import CATALOGUE, Mle
+from sgpa.methods import CATALOGUE, KfacLaplace, Mle
 from sgpa.training.fitted import Fitted
 
 CONFIG = sgpa.ModelConfig(
@@ -140,14 +140,15 @@ def test_features_are_read_as_they_were_fitted():
     assert made.predict(rows).trust.shape == (60,)
 
 
-def test_a_method_of_ones_own_is_trained_but_not_saved(tmp_path):
-    class Own(Mle):
-        """A method that no file can name."""
-
+@pytest.mark.parametrize("name", ["Own", "Mle"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_method_of_ones_own_is_trained_but_not_saved(name, nested, tmp_path):
+    own = type(name, (Mle,), {})()  # no file can name it, even if it is called as one of the package
+    method = KfacLaplace(base=own) if nested else own
     x, y = two_classes(60)
-    made = sgpa.fit(x, y, method=Own(), epochs=1, directory=tmp_path, **QUIET)
+    made = sgpa.fit(x, y, method=method, epochs=1, directory=tmp_path, **QUIET)
     assert made.predict(x).trust.shape == (60,)
-    with pytest.raises(CheckpointError, match="mle was not saved; call fit again with the same arguments"):
+    with pytest.raises(CheckpointError, match=f"{method.id} was not saved; call fit again"):
         sgpa.load(tmp_path)
 
 

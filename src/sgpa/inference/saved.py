@@ -89,8 +89,8 @@ class SavedPredictor:
     novelty: Path | None = None  # file with the statistics of familiar inputs
     metadata: Mapping[str, Any] = field(default_factory=dict)  # run.json
 
-    def read(self, device: str = "cpu") -> tuple[list[Transformer], list[Tensors], Tensors]:
-        """The models, their calibrations, and what an ensemble's combination needs."""
+    def read(self, device: str = "cpu") -> tuple[list[Transformer], list[Tensors], Tensors, NoveltyOf | None]:
+        """The models, their calibrations, what an ensemble's combination needs, and the inputs' novelty."""
         models: list[Transformer] = []
         calibrated: list[Tensors] = []
         for member in self.members:
@@ -99,7 +99,10 @@ class SavedPredictor:
             calibrated.append({name: value.to(device) for name, value in tensors.items()})
             saving.set_scale(model, calibrated[-1])
             models.append(model)
-        return models, calibrated, NOTHING if self.combined is None else read_tensors(self.combined)[0]
+        combined = NOTHING if self.combined is None else read_tensors(self.combined)[0]
+        novelty = NoveltyOf.read(models[0], self.novelty)
+        self._check(models, novelty)
+        return models, calibrated, combined, novelty
 
     @property
     def reads_files(self) -> bool:
@@ -113,13 +116,11 @@ class SavedPredictor:
                 f"{self.reader} was trained on arrays and reads no files; in Python: "
                 f"sgpa.load({str(self.reader)!r}).predict(array)"
             )
-        models, calibrated, combined = self.read(device)
+        models, calibrated, combined, novelty = self.read(device)
         predictor = predictor_of(self.method, models, calibrated, combined)
-        novelty = NoveltyOf.read(models[0], self.novelty)
-        self.check(models, novelty)
         return Trained(predictor, readers.load(self.reader), self.rule, self.classes, novelty)
 
-    def check(self, models: Sequence[Transformer], novelty: NoveltyOf | None) -> None:
+    def _check(self, models: Sequence[Transformer], novelty: NoveltyOf | None) -> None:
         """Raise unless models, classes and rule belong together."""
         values = models[0].config.likelihood != "categorical"
         outputs = 0 if values else models[0].config.outputs

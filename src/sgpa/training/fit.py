@@ -16,7 +16,7 @@ from sgpa.data.dataset import Augment
 from sgpa.data.images.augmentation import augmentation_for
 from sgpa.methods import Calibration, Method, Mfvi, Sgpa
 from sgpa.models import KernelAttentionConfig, ModelConfig, Transformer
-from sgpa.training.compare import best_stage, warn_if_worse
+from sgpa.training.compare import best_stage, refit_scale, warn_if_worse
 from sgpa.training.defaults import VALIDATION_SHARE, Defaults, defaults_for
 from sgpa.training.fit_data import Classes, as_data, check_rows, infer_embedding, split
 from sgpa.training.fit_display import Display, estimate_seconds, in_words
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Trained:
+class StageResult:
     """The model of one stage, and its errors of held-out rows where numbers are predicted."""
 
     method: Method
@@ -175,7 +175,7 @@ def _train(
 
 
 def _chosen(
-    method: Method, stages: Sequence[list[Trained]], data: Calibration, *, auto: bool, classes: Classes
+    method: Method, stages: Sequence[list[StageResult]], data: Calibration, *, auto: bool, classes: Classes
 ) -> Fitted:
     """What predicts.
 
@@ -195,6 +195,8 @@ def _chosen(
     if isinstance(method, Sgpa):
         warn_if_worse([stage.model for stage in stages[0]], data.validation)
     models = [member[-1].model for member in stages]
+    for model in models:
+        refit_scale(model, data.validation)
     return Fitted.of(method, models, data, left_out=last.left_out, classes=classes)
 
 
@@ -237,9 +239,9 @@ def train_plan(
     device: str,
     on_progress: OnProgress,
     suffix: str = "",  # of the folders' names
-) -> list[Trained]:
+) -> list[StageResult]:
     """The models of all stages of a plan, each trained from the weights of the one before."""
-    trained: list[Trained] = []
+    trained: list[StageResult] = []
     for stage in plan.stages:
         name = f"{stage.name}{suffix}"
         about = {"run": name, "epochs": stage.optim.epochs}
@@ -257,7 +259,7 @@ def train_plan(
             on_progress=lambda line, about=about: on_progress(about | line),  # type: ignore[misc]
         )
         model = trainer.fit()
-        trained.append(Trained(stage.method, model, trainer.left_out))
+        trained.append(StageResult(stage.method, model, trainer.left_out))
     return trained
 
 

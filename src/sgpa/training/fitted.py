@@ -19,7 +19,7 @@ from sgpa.inference.saved import COMBINED, FILE, NOVELTY, Member, describe, read
 from sgpa.inference.trust import TrustRule
 from sgpa.methods import Calibration, Method, Tensors, predictor_of
 from sgpa.models import Transformer
-from sgpa.training.compare import Comparison, refit_scale
+from sgpa.training.compare import Comparison
 from sgpa.training.left_out import LeftOut
 
 
@@ -62,13 +62,11 @@ class Fitted(Predictor):
 
         Args:
             method: That the models were trained with.
-            models: One for each member of the method.
+            models: One for each member of the method; scales of likelihoods are refitted already.
             data: Training and held-out rows.
             left_out: Errors of the held-out rows, where these rows chose the epoch.
             facts: `chosen`, `classes`, `comparison`.
         """
-        for model in models:
-            refit_scale(model, data.validation)
         calibrated = tuple(method.calibrate(model, data) for model in models)
         members = [
             method.predictor(model, tensors) for model, tensors in zip(models, calibrated, strict=True)
@@ -158,9 +156,7 @@ class Fitted(Predictor):
     def load(directory: Path, *, device: str = "cpu") -> "Fitted":
         """What `save_pretrained` wrote."""
         saved = read_saved(directory)
-        models, calibrated, combined = saved.read(device)
-        novelty = NoveltyOf.read(models[0], saved.novelty)
-        saved.check(models, novelty)
+        models, calibrated, combined, novelty = saved.read(device)
         return Fitted(
             saved.method,
             tuple(models),
