@@ -148,7 +148,8 @@ def test_a_method_of_ones_own_is_trained_but_not_saved(name, nested, tmp_path):
     x, y = two_classes(60)
     made = sgpa.fit(x, y, method=method, epochs=1, directory=tmp_path, **QUIET)
     assert made.predict(x).trust.shape == (60,)
-    with pytest.raises(CheckpointError, match=f"{method.id} was not saved; call fit again"):
+    words = f"{method.id} was not saved; call fit again with the same arguments"
+    with pytest.raises(CheckpointError, match=words):
         sgpa.load(tmp_path)
 
 
