@@ -78,6 +78,8 @@ SUMMARY = {  # rows of the README's table: archived run -> name and error metric
     "digits": ("digits, 300 images", "accuracy"),
     "cifar10": ("CIFAR-10", "accuracy"),
     "cifar10-augmented": ("CIFAR-10 with 3-Augment", "accuracy"),
+    "cifar100": ("CIFAR-100", "accuracy"),
+    "cifar100-augmented": ("CIFAR-100 with 3-Augment", "accuracy"),
     "imdb": ("IMDB reviews", "accuracy"),
     "cola": ("CoLA sentences", "mcc"),
     "zinc": ("ZINC molecules", "mae"),
