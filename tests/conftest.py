@@ -14,6 +14,15 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # its kernels then run on the CPU
 
 
+def pytest_collection_modifyitems(items):
+    """Skip tests with the marker `gpu` where there is no GPU."""
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+
+
 @pytest.fixture
 def no_pdf(monkeypatch):
     """Write pages without PDF figures, which take half of their time; the tests of the report write them."""

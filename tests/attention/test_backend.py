@@ -28,6 +28,7 @@ from sgpa.gp.kernels import ArdRbfKernel, ExponentialKernel
 from sgpa.gp.objective import Progress
 from support.training_runs import CONFIG, METHODS, SGPA, blobs
 
+pytestmark = pytest.mark.gpu_too
 KERNELS = {"rbf": ArdRbfKernel, "exponential": ExponentialKernel}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_triton = pytest.mark.skipif(not TRITON, reason="Triton is not installed")

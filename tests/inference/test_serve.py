@@ -14,7 +14,7 @@ from support.training_runs import METHODS as TOGETHER
 
 DEVICES = [
     "cpu",
-    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")),
+    pytest.param("cuda", marks=pytest.mark.gpu),
 ]
 SGPA = Sgpa(attention=SgpaConfig(num_global=3, init="paper"))
 METHODS = {
@@ -193,10 +193,8 @@ def test_layers_that_need_float64_get_it(name, device, caplog):
     assert_same(served, own.predict(x, batch_size=4), device)
 
 
+@pytest.mark.gpu
 def test_what_cannot_be_compiled_is_served_too(monkeypatch, caplog):
-    if not torch.cuda.is_available():
-        pytest.skip("needs a GPU")
-
     def refuse(*_, **__):
         raise RuntimeError("no compiler here")
 

@@ -169,7 +169,7 @@ def test_other_sizes_and_flat_images(name: str, size: int) -> None:
     assert corrupt(flat[:0], name, 1).shape == (0, 3, size, size)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", TYPES)
 def test_gpu_equals_cpu(name: str, images: Tensor) -> None:
     for severity in (1, 5):

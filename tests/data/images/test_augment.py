@@ -224,7 +224,7 @@ def test_other_inputs_are_refused(bad, message):
         three_augment(bad, seeded())
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.gpu
 def test_gpu_equals_cpu():
     images, drawn = photos(), draw(200, seeded())
     moved = Draw(**{name: getattr(drawn, name).cuda() for name in drawn.__dataclass_fields__})

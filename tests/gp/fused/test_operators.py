@@ -26,7 +26,7 @@ from sgpa.gp.posteriors import (
     sample_marginals,
 )
 
-pytestmark = pytest.mark.skipif(not TRITON, reason="Triton is not installed")
+pytestmark = [pytest.mark.gpu_too, pytest.mark.skipif(not TRITON, reason="Triton is not installed")]
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 KERNELS = {"rbf": ArdRbfKernel, "exponential": ExponentialKernel}

@@ -134,8 +134,6 @@ def test_too_many_steps_that_are_not_finite_stop_the_run():
 
 # -- on a GPU
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-
 
 @pytest.fixture
 def plain(monkeypatch):
@@ -143,7 +141,7 @@ def plain(monkeypatch):
     return lambda: monkeypatch.setattr("sgpa.training.steps.choose.can_capture", lambda _: False)
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", METHODS)
 def test_a_cuda_graph_has_the_loss_and_the_gradient_of_the_plain_step(name):
     method, batch = METHODS[name], blob_batch(8, 1).to("cuda")
@@ -165,7 +163,7 @@ def test_a_cuda_graph_has_the_loss_and_the_gradient_of_the_plain_step(name):
     assert_same_step(state, expected, results, others, rtol=1e-3)
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", METHODS)
 def test_captured_training_predicts_what_plain_training_predicts(plain, name):
     model = trainer(method=METHODS[name], device="cuda").fit()
@@ -174,7 +172,7 @@ def test_captured_training_predicts_what_plain_training_predicts(plain, name):
     assert_same_predictions(model, other, blobs(30, 5).inputs.cuda())
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("changes", [{"clip": 0.05}, {"weight_decay": 10.0}])
 def test_clipping_and_weight_decay_are_captured(plain, changes):
     optim = replace(OPTIM, **changes)
@@ -184,7 +182,7 @@ def test_clipping_and_weight_decay_are_captured(plain, changes):
     assert_same_predictions(model, other, blobs(30, 5).inputs.cuda())
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_a_stopped_captured_run_resumes(tmp_path, monkeypatch):
     monkeypatch.setattr("sgpa.training.trainer.CHECKPOINT_SECONDS", 0.0)
     whole = trainer(device="cuda").fit()
@@ -202,7 +200,7 @@ class Branching(Mle):
         return loss if float(progress.fraction) < 0.5 else replace(loss, nll=2 * loss.nll)
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_a_loss_that_cannot_be_captured_takes_the_plain_step(caplog, plain):
     model = trainer(method=Branching(), device="cuda").fit()
     assert "cannot be recorded" in caplog.text
@@ -211,7 +209,7 @@ def test_a_loss_that_cannot_be_captured_takes_the_plain_step(caplog, plain):
     assert_same_predictions(model, other, blobs(30, 5).inputs.cuda())
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_captured_steps_that_are_not_finite_stop_the_run():
     optim = replace(OPTIM, lr=900.0, final_lr=900.0, epochs=60)
     with pytest.raises(NumericalError, match="not finite"):

@@ -239,14 +239,13 @@ def test_torch_compile_takes_the_step():
 
 # -- on a GPU, where products with weights are in TF32
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 WHOLE = {"train": blobs(32, 0), "device": "cuda"}  # four whole batches an epoch
 PARTS = {"train": blobs(30, 0), "device": "cuda"}  # the last batch is shorter
 FEW = replace(OPTIM, epochs=2, select="last")
 TF32 = 2e-2  # of the largest gradient
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", COMPILED)
 def test_a_compiled_cuda_graph_has_the_gradient_of_the_plain_step(caplog, name):
     method, batch = METHODS[name], blob_batch(8, 1).to("cuda")
@@ -261,7 +260,7 @@ def test_a_compiled_cuda_graph_has_the_gradient_of_the_plain_step(caplog, name):
     assert_same_step(state, expected, [], [], rtol=TF32)
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("options", [WHOLE, PARTS], ids=["whole", "parts"])
 @pytest.mark.parametrize(("name", "decay"), [*((name, 0.0) for name in COMPILED), ("sgpa", DECAY)])
 def test_compiled_training_predicts_what_plain_training_predicts(monkeypatch, caplog, name, decay, options):
@@ -274,7 +273,7 @@ def test_compiled_training_predicts_what_plain_training_predicts(monkeypatch, ca
     assert_same_predictions(model, other, blobs(30, 5).inputs.cuda(), atol=5e-2)
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("method", [SGPA, Mle()], ids=["sgpa", "mle"])
 def test_a_stopped_compiled_run_resumes(tmp_path, monkeypatch, method):
     """To rounding: compiled anew, a step may take other kernels."""

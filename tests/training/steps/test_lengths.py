@@ -107,6 +107,7 @@ def test_no_more_columns_than_there_are(kind):
         )  # the model trims by itself
 
 
+@pytest.mark.gpu_too
 @pytest.mark.parametrize("name", METHODS)
 @every_kind
 def test_a_recorded_step_has_the_numbers_of_the_unrecorded_one(kind, name):
@@ -162,7 +163,7 @@ def test_texts_are_not_padded_to_the_longest():
     }
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("kind", ["words", "graphs"])
 def test_compiled_steps_of_several_lengths_have_the_gradient_of_unrecorded_ones(kind, name, caplog):
