@@ -5,6 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,11 @@ def test_the_planned_runs_have_valid_settings():
     assert planned
     for job in planned:
         words = shlex.split(job.command)
+        modules = [words[i + 1] for i, word in enumerate(words) if word == "-m" and "." in words[i + 1]]
+        assert all(find_spec(module) for module in modules)
+        if "sgpa" not in words:
+            assert modules or "pytest" in words
+            continue
         words = words[words.index("sgpa") :]
         settings = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
         recipe = override(RECIPES[words[2]], settings)
