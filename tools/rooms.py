@@ -24,10 +24,10 @@ PACKAGE = "sgpa"
 LAYERS = (  # top to bottom, as in pyproject.toml
     ("cli",),
     ("experiments", "report"),
-    ("posthoc",),
     ("training",),
     ("inference",),
     ("methods", "evaluation"),
+    ("posthoc",),
     ("models",),
     ("attention",),
     ("gp", "data"),
@@ -35,7 +35,7 @@ LAYERS = (  # top to bottom, as in pyproject.toml
 )
 ABOUT = {
     "cli": "Parses arguments, calls the library, prints results. One file per command.",
-    "experiments": "Tasks (data ready for training and testing), recipes (frozen settings) and the runner.",
+    "experiments": "Tasks (data ready for training and testing), recipes (frozen settings), runner, audit.",
     "report": "Turns saved results into tables, figures and one HTML page. It never loads a model.",
     "posthoc": "`sgpa.attach`: a sparse GP on the attention heads of somebody's trained Transformer.",
     "training": "One training loop for all methods: plans, steps, checkpoints, selection, logs.",

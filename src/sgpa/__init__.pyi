@@ -19,6 +19,7 @@ from sgpa.core.inputs import Features as Features
 from sgpa.core.inputs import Graphs as Graphs
 from sgpa.core.types import Classification as Classification
 from sgpa.core.types import Regression as Regression
+from sgpa.experiments.audit.audit import audit as audit
 from sgpa.experiments.load import load as load
 from sgpa.gp.kernels import ArdRbfKernel as ArdRbfKernel
 from sgpa.gp.kernels import ExponentialKernel as ExponentialKernel
@@ -30,6 +31,7 @@ from sgpa.methods import KfacLaplace as KfacLaplace
 from sgpa.methods import McDropout as McDropout
 from sgpa.methods import Mfvi as Mfvi
 from sgpa.methods import Mle as Mle
+from sgpa.methods import PosthocGp as PosthocGp
 from sgpa.methods import Sgpa as Sgpa
 from sgpa.methods import Sngp as Sngp
 from sgpa.methods import TemperatureScaling as TemperatureScaling
@@ -45,7 +47,6 @@ from sgpa.models import TokenConfig as TokenConfig
 from sgpa.models import Transformer as Transformer
 from sgpa.posthoc.attach import attach as attach
 from sgpa.posthoc.attached import AttachedGp as AttachedGp
-from sgpa.posthoc.audit.audit import audit as audit
 from sgpa.training.fit import fit as fit
 from sgpa.training.fitted import Fitted as Fitted
 from sgpa.training.optim import OptimConfig as OptimConfig

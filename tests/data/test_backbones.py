@@ -16,7 +16,7 @@ from sgpa.data.backbones.hidden_states import blocks_of, chosen_layer, hidden_st
 from sgpa.data.backbones.images import ImageBackbone, pooled_patches
 from sgpa.data.backbones.texts import TextBackbone, averaged
 from sgpa.data.texts.tokenizer import encode, load_tokenizer
-from sgpa.posthoc.audit.checks import read_kind
+from sgpa.experiments.audit.checks import read_kind
 from support.backbones import tiny_bert, tiny_vit
 
 transformers = pytest.importorskip("transformers")

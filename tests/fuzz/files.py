@@ -26,11 +26,11 @@ from sgpa.data.backbones import texts
 from sgpa.data.backbones.texts import TextBackbone
 from sgpa.data.images.folder import read_images
 from sgpa.data.texts.tables import read_texts
+from sgpa.experiments.audit.model import open_classifier
+from sgpa.experiments.audit.rows import read_rows
 from sgpa.experiments.runner import saved_results
 from sgpa.inference.saved import finished_cells, read_saved
 from sgpa.models import Transformer
-from sgpa.posthoc.audit.model import open_classifier
-from sgpa.posthoc.audit.rows import read_rows
 from sgpa.report import page
 from sgpa.report.merge import merge
 from sgpa.report.sections.warnings import warnings

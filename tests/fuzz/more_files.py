@@ -14,8 +14,8 @@ from tests.support.tiny_classifiers import image_classifier, text_classifier, wr
 import sgpa
 from sgpa.data.backbones import texts
 from sgpa.data.backbones.texts import TextBackbone
-from sgpa.posthoc.audit.model import open_classifier
-from sgpa.posthoc.audit.rows import Batches, read_rows
+from sgpa.experiments.audit.model import open_classifier
+from sgpa.experiments.audit.rows import Batches, read_rows
 
 SENTENCES = ["a good film", "a bad film , good", "number"]
 

@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from torch.nn.functional import cross_entropy
 
 from sgpa.core.errors import InputError
+from sgpa.gp.temperature import best_temperature
 from sgpa.methods.scaling import Objective, fit_matrix, matrix_scaling, vector_scaling
-from sgpa.methods.temperature import best_temperature
 
 
 def drawn(rows, weight, offset, seed=0, scale=2.0):

@@ -11,10 +11,11 @@ from sgpa.core.files import read_tensors, write_tensors
 from sgpa.data import Dataset
 from sgpa.evaluation.evaluate import evaluate
 from sgpa.evaluation.results import Subject
+from sgpa.gp.temperature import BOUND, best_temperature, mixture_nll
 from sgpa.methods import NOTHING, Calibration, Mle
 from sgpa.methods.base import check_finite
 from sgpa.methods.laplace import KfacLaplace
-from sgpa.methods.temperature import BOUND, TemperatureScaling, best_temperature, mixture_nll
+from sgpa.methods.temperature import TemperatureScaling
 from sgpa.training.optim import OptimConfig
 from sgpa.training.trainer import Trainer
 from support.training_runs import CONFIG, METHODS

@@ -7,7 +7,7 @@ import torch
 
 import sgpa
 from sgpa.core.errors import InputError
-from sgpa.methods.temperature import best_temperature
+from sgpa.gp.temperature import best_temperature
 from sgpa.posthoc.calls import read_batch
 from sgpa.posthoc.scales import Scales, fit_classes, fit_values
 from support.tiny_transformers import TorchEncoder, batch, bert, make, own_kernel, vit

@@ -10,7 +10,7 @@ import torch
 import sgpa
 from sgpa.core.errors import CheckpointError, InputError, SgpaError
 from sgpa.core.files import read_json, read_tensors, write_json, write_tensors
-from sgpa.posthoc.audit.model import open_classifier
+from sgpa.experiments.audit.model import open_classifier
 from sgpa.posthoc.feature_gp import FeatureGp
 from support.tiny_classifiers import image_classifier, text_classifier
 from support.tiny_transformers import TorchEncoder, attached, batch, make

@@ -94,3 +94,16 @@ def test_unfamiliar_rows_of_another_kind_are_refused():
     gp.fit(rows)
     with pytest.raises(InputError, match="BertForSequenceClassification does not take this batch"):
         gp.calibrate(rows, unfamiliar={"images": [{"pixel_values": torch.zeros(2, 3, 8, 8)}]})
+
+
+def test_images_of_bytes_stay_bytes():
+    x = torch.randint(0, 256, (4, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    made = made_unfamiliar(Call((x,)))
+    assert len(made) == 5
+    for call in made:
+        changed = call.args[0]
+        assert changed.dtype == torch.uint8
+        assert changed.shape == x.shape
+        assert not torch.equal(changed, x)
+    mean = (0.5 * (x.float() + x.roll(1, 0).float())).round()
+    assert torch.equal(made[0].args[0].float(), mean)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sgpa.core.files import read_json, read_tensors
-from sgpa.methods.temperature import best_temperature
+from sgpa.gp.temperature import best_temperature
 from sgpa.posthoc.answers import one_pass
 from sgpa.posthoc.scales import fit_classes
 from sgpa.posthoc.view_weights import LARGEST, fit_weights

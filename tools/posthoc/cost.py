@@ -15,10 +15,10 @@ import torch
 import sgpa
 from sgpa.core.files import write_json
 from sgpa.core.provenance import provenance
+from sgpa.experiments.audit.collect import dropout_logits
+from sgpa.experiments.audit.cost import measure_costs
 from sgpa.models.modes import evaluating
-from sgpa.posthoc.audit.cost import measure_costs
 from sgpa.posthoc.calls import logits_of, read_batch
-from sgpa.posthoc.collect import dropout_logits
 from tools.posthoc.sets import Size, load
 
 ROWS = (16, 64, 256)

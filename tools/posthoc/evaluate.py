@@ -19,14 +19,14 @@ from torch.nn.functional import nll_loss
 import sgpa
 from sgpa.core.files import read_json, write_json, write_tensors
 from sgpa.core.provenance import provenance
+from sgpa.experiments.audit.calibrators import LastLayerLaplace
+from sgpa.experiments.audit.collect import Collected, dropout_logits
+from sgpa.gp.temperature import best_temperature
 from sgpa.methods.scaling import matrix_scaling, vector_scaling
-from sgpa.methods.temperature import best_temperature
 from sgpa.posthoc.answers import one_pass
 from sgpa.posthoc.attached import AttachedGp
-from sgpa.posthoc.audit.calibrators import LastLayerLaplace
 from sgpa.posthoc.calibration import MAX_STRANGERS
 from sgpa.posthoc.calls import read_batch
-from sgpa.posthoc.collect import Collected, dropout_logits
 from sgpa.posthoc.scales import fit_classes
 from sgpa.posthoc.statistics import device_of
 from sgpa.posthoc.unfamiliar import made_unfamiliar

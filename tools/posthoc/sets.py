@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sgpa.posthoc.audit.perturb import perturbations
+from sgpa.experiments.audit.perturb import perturbations
 
 Batches = Sequence[Any]
 OOD = {"SVHN": "svhn", "CIFAR-100": "cifar100", "mini-ImageNet": "mini_imagenet"}

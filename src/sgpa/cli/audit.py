@@ -7,9 +7,9 @@ import typer
 
 from sgpa.cli.options import Device, command_line, rename_arguments_in_errors, require_writable
 from sgpa.cli.progress import ProgressBars, console
-from sgpa.posthoc.audit.checks import check_data, read_kind
+from sgpa.experiments.audit.checks import check_data, read_kind
 
-LEAST = 60  # rows; `sgpa.posthoc.audit.rows.MIN_ROWS`, which imports torch
+LEAST = 60  # rows; `sgpa.experiments.audit.rows.MIN_ROWS`, which imports torch
 
 
 def audit(
@@ -56,7 +56,7 @@ def audit(
         check_data(kind, train)
     out = out or Path("runs") / f"audit-{model.resolve().name}"
     require_writable(out)
-    from sgpa.posthoc.audit.audit import audit as run
+    from sgpa.experiments.audit.audit import audit as run
     from sgpa.report.audit import write_audit
 
     options = {"text_column": "--column", "label_column": "--label", "max_rows": "--max-rows"}

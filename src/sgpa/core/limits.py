@@ -4,6 +4,7 @@ from sgpa.core.errors import Check
 
 SMALLEST, LARGEST = 1e-9, 1e9  # of scales, temperatures and penalties: their squares fit into float32
 WIDEST = 65_536  # widths and counts of a layer
+NOVELTY_ROWS = 10  # held-out rows that novelty needs; with fewer no spread can be estimated
 
 
 def is_scale(value: float, most: float = LARGEST) -> bool:

@@ -41,6 +41,12 @@ METHOD_NAMES: dict[str, MethodName] = {
             "a Laplace approximation of the last layer's posterior",
             ("laplace", "kfac-laplace"),
         ),
+        MethodName(
+            "posthoc",
+            "Attached GP",
+            "a sparse GP attached to the attention of the trained MLE, whose labels stay",
+            ("attached-gp", "attach"),
+        ),
         MethodName("sngp", "SNGP", "a Gaussian process as last layer over distance-preserving features"),
         MethodName(
             "sgpa",

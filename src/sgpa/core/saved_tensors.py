@@ -55,3 +55,9 @@ def check_tensors(
         if not given.isfinite().all():
             raise CheckpointError(f"{source}: {name} has entries that are no finite numbers; it was damaged")
     return sizes
+
+
+def check_statistics(scale: Tensor, held_out: Tensor, source: object) -> None:
+    """Raise unless saved deviations are positive and saved scores of held-out rows ascend."""
+    if not (scale > 0).all() or not (held_out.diff() >= 0).all():
+        raise CheckpointError(f"{source}: scale or held_out are no statistics of rows; it was damaged")

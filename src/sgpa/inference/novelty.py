@@ -20,18 +20,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sgpa.core.errors import CheckpointError, InputError
+from sgpa.core.errors import InputError
 from sgpa.core.files import read_tensors
 from sgpa.core.inputs import Inputs
+from sgpa.core.limits import NOVELTY_ROWS
 from sgpa.core.precision import recording
-from sgpa.core.saved_tensors import Shape, check_tensors
+from sgpa.core.saved_tensors import Shape, check_statistics, check_tensors
 from sgpa.data import Dataset
 from sgpa.inference.shortened import lengths_of, shortened
-from sgpa.inference.trust import NOVELTY_ROWS
 from sgpa.models import Transformer
 from sgpa.models.pooled_features import PooledFeatures, pooled_features
 
-MIN_ROWS = NOVELTY_ROWS  # to estimate a spread from; with fewer, novelty is not measured
 MAX_ROWS = 2000  # of training and of held-out rows that the statistics are made of
 PARTS = 4  # of every held-out sequence, with which short ones are compared
 SHORT = 0.05  # of the held-out sequences are shorter than a part may be
@@ -94,12 +93,6 @@ def distance_shapes(number: int, width: int | str) -> dict[str, Shape]:
     }
 
 
-def check_statistics(scale: Tensor, held_out: Tensor, source: object) -> None:
-    """Raise unless saved deviations are positive and saved scores of held-out rows ascend."""
-    if not (scale > 0).all() or not (held_out.diff() >= 0).all():
-        raise CheckpointError(f"{source}: scale or held_out are no statistics of rows; it was damaged")
-
-
 @dataclass(frozen=True)
 class Novelty:
     """Statistics of training rows, and how held-out rows score under them.
@@ -129,8 +122,8 @@ class Novelty:
             held_out: features of rows that the model was not trained on.
         """
         for name, rows in (("training", train), ("held-out", held_out)):
-            if len(rows) < MIN_ROWS:
-                raise InputError(f"novelty: {len(rows)} {name} rows; at least {MIN_ROWS} are needed")
+            if len(rows) < NOVELTY_ROWS:
+                raise InputError(f"novelty: {len(rows)} {name} rows; at least {NOVELTY_ROWS} are needed")
         head = ClassDistances.fit(train.head, labels).rounded()
         layers = tuple(ClassDistances.fit(x, labels).rounded() for x in train.layers.unbind(1))
         views = _views(head, layers, held_out)  # [H, 2 + L]
@@ -226,10 +219,10 @@ class NoveltyOf:
     def fit(model: Transformer, train: Dataset, held_out: Dataset) -> "NoveltyOf | None":
         """Statistics of a trained model, from its training rows and rows it was not trained on.
 
-        None where there are fewer than `MIN_ROWS` of either. Of many rows a random part is used. Held-out
+        None where there are fewer than `NOVELTY_ROWS` of either. Of many rows a random part is used. Held-out
         sequences are shortened too: a short text is not unfamiliar for its length.
         """
-        if min(len(train), len(held_out)) < MIN_ROWS:
+        if min(len(train), len(held_out)) < NOVELTY_ROWS:
             return None
         train, held_out = _some(train), _some(held_out)
         labels = train.targets.cpu() if model.config.likelihood == "categorical" else None
@@ -252,7 +245,7 @@ class NoveltyOf:
             assert lengths is not None
             if (short := lengths < limit).any():
                 kept.append((pooled_features(self.model, parts[short]), lengths[short]))
-        if sum(len(lengths) for _, lengths in kept) < MIN_ROWS:
+        if sum(len(lengths) for _, lengths in kept) < NOVELTY_ROWS:
             return self
         features = PooledFeatures.joined([rows for rows, _ in kept])
         lengths = torch.cat([lengths for _, lengths in kept])

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Inputs
+from sgpa.core.limits import NOVELTY_ROWS
 from sgpa.core.types import Classification, Prediction, Regression
 
 MAX_ERROR = 0.1  # share of wrong answers among the trusted ones that is accepted, at most
@@ -27,7 +28,6 @@ MAX_LEVELS, ROWS_PER_LEVEL = 50, 40  # limits that are tried: the more rows, the
 VARIANCE_QUANTILE = 0.95  # of numbers: share of held-out rows whose variance is below the limit
 INTERVAL = 0.9  # of numbers: the interval that `max_error` is about
 LEAST_ROWS = 5  # held-out rows that an estimated limit keeps
-NOVELTY_ROWS = 10  # held-out rows that novelty needs
 ROUNDING = 1e-4  # of an entropy
 MOST_KEPT = 1000  # held-out rows whose scores are kept with a rule
 

@@ -1,4 +1,4 @@
-"""The nine methods, each in one file behind one contract (`base.Method`)."""
+"""The methods, each in one file behind one contract (`base.Method`)."""
 
 from sgpa.core.types import Predictor
 from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors, predictor_of
@@ -7,6 +7,7 @@ from sgpa.methods.laplace import KfacLaplace
 from sgpa.methods.mc_dropout import DropoutPredictor, McDropout
 from sgpa.methods.mfvi import Mfvi
 from sgpa.methods.mle import Mle
+from sgpa.methods.posthoc_gp import PosthocGp
 from sgpa.methods.sgpa import Sgpa
 from sgpa.methods.sngp import Sngp
 from sgpa.methods.temperature import TemperatureScaling
@@ -18,6 +19,7 @@ CATALOGUE: dict[str, Method] = {
     "mfvi": Mfvi(),
     "mcd": McDropout(),
     "kflla": KfacLaplace(),
+    "posthoc": PosthocGp(),
     "sngp": Sngp(),
     "sgpa": Sgpa(),
     "de": deep_ensemble(),
@@ -36,6 +38,7 @@ __all__ = [
     "Mfvi",
     "Mle",
     "PostHoc",
+    "PosthocGp",
     "Predictor",
     "SampledPredictor",
     "Sgpa",

@@ -13,10 +13,10 @@ from sgpa.core.inputs import Inputs
 from sgpa.core.limits import scale_check
 from sgpa.core.types import Classification, Prediction, Predictor, Regression
 from sgpa.data import Dataset
+from sgpa.gp.temperature import best_temperature
 from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors, check_calibrated
 from sgpa.methods.mle import Mle
 from sgpa.methods.sgpa import Sgpa
-from sgpa.methods.temperature import best_temperature
 from sgpa.models import Transformer
 
 TINY = float(torch.finfo(torch.float32).tiny)  # stands in for a probability of zero

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from sgpa.core.errors import InputError
-from sgpa.methods.temperature import best_temperature
+from sgpa.gp.temperature import best_temperature
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,17 +1,13 @@
 """Temperature scaling: logits divided by one number that is fitted on held-out rows (Guo et al. 2017)."""
 
-import logging
-import math
 from dataclasses import dataclass, field
-
-import torch
-from torch import Tensor
 
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Inputs
 from sgpa.core.limits import scale_check
 from sgpa.core.types import Prediction, Predictor
+from sgpa.gp.temperature import best_temperature
 from sgpa.methods.base import (
     NOTHING,
     Calibration,
@@ -26,11 +22,6 @@ from sgpa.methods.base import (
 from sgpa.methods.mle import Mle
 from sgpa.models import Transformer
 from sgpa.models.modes import evaluating
-
-BOUND = 20.0  # temperatures are between 1 / BOUND and BOUND
-STARTS = (0.0, -0.25, 0.25, -0.5, 0.5, -0.75, 0.75, -0.95, 0.95)  # log T / log BOUND; T = 1 is tried first
-
-log = logging.getLogger(__name__)
 
 
 @checked
@@ -101,48 +92,3 @@ class Tempered(Predictor):
         """The same predictor where nothing is sampled and nothing is to be sampled."""
         with evaluating(self.model):
             return self if samples == 0 and not self.model.stochastic else super().with_samples(samples)
-
-
-def mixture_nll(f: Tensor, targets: Tensor) -> Tensor:
-    """Mean over rows of -log(1/S Σ_s softmax(f_s)_y), []; f is [S, N, K]."""
-    index = targets.expand(f.shape[:-1]).unsqueeze(-1)  # [S, N, 1]
-    log_p = f.log_softmax(-1).gather(-1, index).squeeze(-1)  # [S, N]
-    return (math.log(len(f)) - log_p.logsumexp(0)).mean()
-
-
-def best_temperature(f: Tensor, targets: Tensor) -> Tensor:
-    """The T in [1 / BOUND, BOUND] that minimises the NLL of softmax(f / T), [], in float64.
-
-    T = BOUND^tanh(u) with u unconstrained. LBFGS minimises over u from the best of a few starts: the NLL of
-    one sample has a single minimum, that of a mixture may have several. T = 1 is one of the starts, so the
-    result is never worse. The bounds are tried as well, because an NLL that falls towards a bound becomes
-    too flat for a gradient.
-    """
-    f = f.detach().double()
-
-    def temperature(u: Tensor) -> Tensor:
-        return (math.log(BOUND) * u.tanh()).exp()
-
-    def nll(u: Tensor) -> Tensor:
-        return mixture_nll(f / temperature(u), targets)
-
-    starts = torch.tensor(STARTS, dtype=f.dtype, device=f.device).atanh()
-    start = min(starts, key=lambda u: float(nll(u)))
-    u = start.clone().requires_grad_()
-    search = torch.optim.LBFGS(
-        [u], max_iter=200, tolerance_grad=1e-10, tolerance_change=1e-15, line_search_fn="strong_wolfe"
-    )
-
-    def closure() -> float:
-        u.grad = None
-        loss = nll(u)
-        loss.backward()
-        return float(loss.detach())
-
-    search.step(closure)
-    one, *ends = (u.new_tensor(x) for x in (0.0, -math.inf, math.inf))
-    better_ends = [end for end in ends if nll(end) < nll(one)]
-    T = temperature(min([*better_ends, start, u.detach()], key=lambda u: float(nll(u))))
-    if not 1.01 / BOUND < T < BOUND / 1.01:
-        log.warning("the temperature stops at its bound: T = %.3g, allowed %.3g to %g", T, 1 / BOUND, BOUND)
-    return T

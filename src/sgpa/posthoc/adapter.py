@@ -1,5 +1,6 @@
 """An adapter folder: everything that was fitted, beside the model that it belongs to."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -102,12 +103,18 @@ class Adapter:
         for name, tensor in tensors.items():
             if tensor.dtype not in DTYPES:
                 raise CheckpointError(f"{file}: {name} holds {tensor.dtype} numbers; it was damaged")
-        check_tensors(tensors, {"scales.data": (), "scales.layers": (layers + 1,)}, file)
+        return Adapter.from_tensors(tensors, config, file)
+
+    @staticmethod
+    def from_tensors(tensors: Mapping[str, Tensor], config: Mapping[str, Any], source: object) -> "Adapter":
+        """What `tensors` returned, with the entries of a `SavedAdapter`."""
+        layers = len(config["modules"])
+        check_tensors(tensors, {"scales.data": (), "scales.layers": (layers + 1,)}, source)
         return Adapter(
-            gps=tuple(HeadGps.from_tensors(tensors, f"gp.{i}", file) for i in range(layers)),
-            head_gp=FeatureGp.from_tensors(tensors, "gp.head", file),
+            gps=tuple(HeadGps.from_tensors(tensors, f"gp.{i}", source) for i in range(layers)),
+            head_gp=FeatureGp.from_tensors(tensors, "gp.head", source),
             scales=Scales(tensors["scales.data"], tensors["scales.layers"]),
-            novelty=TransformerNovelty.from_tensors(tensors, config["views"], layers, file),
+            novelty=TransformerNovelty.from_tensors(tensors, config["views"], layers, source),
             modules=tuple(config["modules"]),
             **{name: config[name] for name in NAMED},
         )

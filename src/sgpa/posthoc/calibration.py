@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -61,7 +62,7 @@ def calibrate(
         keep = targets != IGNORED if real is None else (targets != IGNORED) & real
         rows.add([*read_rows(seen, gps, fitted.views).flat(keep), targets[keep]])
         if unfamiliar is None:
-            strangers.add_changed(call)
+            strangers.add_changed(replace(call, padding=seen.padding))
     if rows is None or not len(rows):
         raise InputError("calibrate: the loader yields no labelled row")
     logits, carried, views, targets = rows.columns()

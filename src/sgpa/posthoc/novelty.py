@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from sgpa.core.errors import CheckpointError, InputError
+from sgpa.core.limits import NOVELTY_ROWS
 from sgpa.core.precision import recording
-from sgpa.core.saved_tensors import Shape, check_tensors
-from sgpa.inference.novelty import MIN_ROWS, check_statistics
+from sgpa.core.saved_tensors import Shape, check_statistics, check_tensors
 from sgpa.posthoc.view_weights import LARGEST, fit_weights
 from sgpa.posthoc.views import Views
 
@@ -42,8 +42,8 @@ class TransformerNovelty:
             held_out: columns of rows that the model was not trained on, [N, K].
             unfamiliar: columns of kinds of rows that choose the weights, [M, K] each.
         """
-        if len(held_out) < MIN_ROWS:
-            raise InputError(f"novelty: {len(held_out)} held-out rows; at least {MIN_ROWS} are needed")
+        if len(held_out) < NOVELTY_ROWS:
+            raise InputError(f"novelty: {len(held_out)} held-out rows; at least {NOVELTY_ROWS} are needed")
         columns = held_out.double()
         wrong = (~columns.isfinite().all(0)).nonzero().flatten().tolist()
         if wrong:

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from sgpa.core.errors import InputError
-from sgpa.methods.temperature import best_temperature
+from sgpa.gp.temperature import best_temperature
 
 PROBIT = math.pi / 8
 LARGEST_NOISE = 1.0  # variance of noise that is drawn, in units of the spread of a head

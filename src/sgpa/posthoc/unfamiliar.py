@@ -25,10 +25,11 @@ def made_unfamiliar(call: Call, seed: int = 0) -> list[Call]:
     if x is None or len(x) < 2 or call.options.get("past_key_values") is not None:
         return []
     generator = torch.Generator().manual_seed(seed)
-    if not x.is_floating_point():
-        changes = _of_tokens(x, _inner(x, call.padding), generator)
+    if x.ndim == 2:
+        known = None if call.padding is None or call.padding.shape != x.shape else call.padding
+        changes = _of_tokens(x, _inner(x, known), generator)
     elif x.ndim == 4:
-        changes = _of_images(x, generator)
+        changes = [_as_type(image, x.dtype) for image in _of_images(x.float(), generator)]
     else:
         changes = _of_numbers(x, generator)
     made = []
@@ -41,12 +42,16 @@ def made_unfamiliar(call: Call, seed: int = 0) -> list[Call]:
 
 
 def _inputs(call: Call) -> tuple[str | int, Tensor | None]:
-    """The first argument of a known kind: token ids [B, T], images [B, C, h, w] or sequences [B, T, F]."""
+    """The first argument of a known kind: token ids [B, T], images [B, C, h, w] or sequences [B, T, F].
+
+    Images are numbers of any scale, or bytes.
+    """
     named: list[tuple[str | int, object]] = [*enumerate(call.args), *call.options.items()]
     for name, x in named:
         if isinstance(x, Tensor) and "mask" not in str(name) and "type_ids" not in str(name):
             whole = x.dtype in (torch.int64, torch.int32) and x.ndim == 2
-            if whole or (x.is_floating_point() and x.ndim in (3, 4)):
+            image = x.ndim == 4 and (x.is_floating_point() or x.dtype == torch.uint8)
+            if whole or image or (x.is_floating_point() and x.ndim == 3):
                 return name, x
     return 0, None
 
@@ -91,6 +96,11 @@ def _of_images(x: Tensor, generator: torch.Generator) -> list[Tensor]:
         changed.append(interpolate(small, (height, width), mode="bilinear"))
         changed.append(_tiles(x, generator))
     return changed
+
+
+def _as_type(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Images as the model reads them: numbers of its type, or bytes."""
+    return x.round().clamp(0, 255).to(dtype) if dtype == torch.uint8 else x.to(dtype)
 
 
 def _tiles(x: Tensor, generator: torch.Generator) -> Tensor:

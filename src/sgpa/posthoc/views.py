@@ -28,6 +28,11 @@ def viewed_layers(count: int) -> range:
     return range(min(1, count - 1), count)
 
 
+def all_names(layers: int) -> tuple[str, ...]:
+    """Names of all columns that there can be of a model with so many layers."""
+    return (*OUTPUT, *(f"{kind}.{i}" for kind in ("tokens", "rows") for i in range(layers)), HEAD)
+
+
 @dataclass(frozen=True)
 class Views:
     """Names of columns, and the GPs of those that need one: `tokens.2`, `rows.5`."""
@@ -96,8 +101,7 @@ class Views:
         named: Mapping[str, Tensor], names: Sequence[str], layers: int, source: object
     ) -> "Views":
         """What `tensors` returned, of columns with these names."""
-        possible = {*OUTPUT, HEAD} | {f"{kind}.{i}" for kind in ("tokens", "rows") for i in range(layers)}
-        if not names or not possible.issuperset(names) or len(set(names)) < len(names):
+        if not names or not set(all_names(layers)).issuperset(names) or len(set(names)) < len(names):
             raise CheckpointError(f"{source}: views={list(names)}; it was damaged")
         gps = {
             name: FeatureGp.from_tensors(named, f"novelty.{name}", source) for name in names if "." in name

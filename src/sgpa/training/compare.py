@@ -13,7 +13,7 @@ from sgpa.core.types import Predictor
 from sgpa.data import Dataset
 from sgpa.evaluation.cases import row_scores
 from sgpa.gp.likelihoods import CategoricalLikelihood, LaplaceLikelihood
-from sgpa.methods.temperature import best_temperature
+from sgpa.gp.temperature import best_temperature
 from sgpa.models import Transformer
 from sgpa.models.modes import evaluating
 from sgpa.training.selection import validate

@@ -45,6 +45,7 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
         "mcd": (mcd, with_stage2(Stage("mcd-after", mcd, recipe.stage2))),
         "ts": (replace(recipe.ts, base=point), points),
         "kflla": (replace(recipe.kflla, base=point), points),
+        "posthoc": (replace(recipe.posthoc, base=point), points),
         "de": (
             Ensemble(id="de", base=point, size=size, fit_temperature=recipe.ensemble_temperature),
             points,

@@ -8,7 +8,7 @@ from sgpa.core.arguments import checked
 from sgpa.core.config import derived
 from sgpa.core.errors import check_fields
 from sgpa.experiments.tasks import TASKS, EvaluationConfig, TaskConfig
-from sgpa.methods import CATALOGUE, KfacLaplace, McDropout, Mfvi, Sgpa, Sngp, TemperatureScaling
+from sgpa.methods import CATALOGUE, KfacLaplace, McDropout, Mfvi, PosthocGp, Sgpa, Sngp, TemperatureScaling
 from sgpa.methods.kinds import KINDS as METHOD_KINDS
 from sgpa.models import DotProductConfig, KernelAttentionConfig, KernelConfig, ModelConfig
 from sgpa.training.optim import OptimConfig
@@ -52,6 +52,7 @@ class Recipe:
     mfvi: Mfvi = field(default_factory=Mfvi, metadata=derived(_BY_PLAN))
     mcd: McDropout = field(default_factory=McDropout, metadata=_BASE)
     kflla: KfacLaplace = field(default_factory=partial(KfacLaplace, prior="validation"), metadata=_BASE)
+    posthoc: PosthocGp = field(default_factory=PosthocGp, metadata=_BASE)
     sngp: Sngp = field(default_factory=Sngp, metadata=derived(_BY_PLAN))
     sgpa: Sgpa = field(default_factory=Sgpa, metadata=_SGPA)
     ensemble: int = 5

@@ -57,13 +57,14 @@ LOOKS = {  # hatches of lines only: dots and circles make files of megabytes
     "mfvi": Look("#cc79a7", "^", (0, (6, 1.5, 1.2, 1.5)), "\\\\\\"),
     "mcd": Look("#009e73", "D", (0, (3, 1.2)), "xxx"),
     "kflla": Look("#7a5195", "P", (0, (7, 2)), "---"),
+    "posthoc": Look("#17808a", "<", (0, (4, 1.2, 1, 1.2)), "//-"),
     "sngp": Look("#a5300f", "X", (0, (4, 1, 1, 1, 1, 1)), "|||"),
     "sgpa": Look("#0b559f", "o", "-", ""),
     "de": Look("#333333", "h", (0, (2, 1)), "+++"),
     "sgpae": Look("#4fa9de", "*", (0, (11, 1.2)), "\\|"),
 }
 OTHERS = (  # for other methods, in order of appearance
-    Look("#6b7280", "<", (0, (1, 2)), "//"),
+    Look("#6b7280", "8", (0, (1, 2)), "//"),
     Look("#b08d57", ">", (0, (8, 1, 1, 1)), "\\\\"),
     Look("#5f7161", "d", (0, (2, 2)), "xx"),
     Look("#8c5a6e", "p", (0, (5, 3)), "-\\"),

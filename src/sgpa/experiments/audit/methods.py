@@ -11,20 +11,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sgpa.experiments.audit.calibrators import LastLayerLaplace, LogitCalibrators, mixture, penalty_words
+from sgpa.experiments.audit.collect import Collected, collect, dropout_logits
+from sgpa.experiments.audit.cost import Cost, Predict, measure_costs
+from sgpa.experiments.audit.model import Classifier
+from sgpa.experiments.audit.recommendation import NAMES, PLAIN
+from sgpa.experiments.audit.rows import BATCH, Batches, Parts, Rows
+from sgpa.experiments.audit.work import COST_ROUNDS, DROPOUT_SAMPLES, GAINS, Work
+from sgpa.gp.temperature import best_temperature
 from sgpa.methods.scaling import matrix_scaling, vector_scaling
-from sgpa.methods.temperature import best_temperature
 from sgpa.models.modes import evaluating
 from sgpa.posthoc.answers import one_pass
 from sgpa.posthoc.attach import attach
 from sgpa.posthoc.attached import AttachedGp
-from sgpa.posthoc.audit.calibrators import LastLayerLaplace, LogitCalibrators, mixture, penalty_words
-from sgpa.posthoc.audit.cost import Cost, Predict, measure_costs
-from sgpa.posthoc.audit.model import Classifier
-from sgpa.posthoc.audit.recommendation import NAMES, PLAIN
-from sgpa.posthoc.audit.rows import BATCH, Batches, Parts, Rows
-from sgpa.posthoc.audit.work import COST_ROUNDS, DROPOUT_SAMPLES, GAINS, Work
 from sgpa.posthoc.calls import logits_of, read_batch
-from sgpa.posthoc.collect import Collected, collect, dropout_logits
 from sgpa.posthoc.passes import dropout_modules, find_head
 from sgpa.posthoc.statistics import device_of
 

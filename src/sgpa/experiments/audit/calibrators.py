@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from sgpa.experiments.audit.collect import Collected
 from sgpa.methods.laplace import GRID, Curvature, probit
 from sgpa.methods.scaling import Affine
-from sgpa.posthoc.collect import Collected
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import torch
 
 from sgpa.core.files import read_json
 from sgpa.evaluation import metrics
-from sgpa.methods.temperature import best_temperature
-from sgpa.posthoc.audit.audit import audit
-from sgpa.posthoc.audit.checks import match_classes
-from sgpa.posthoc.audit.model import open_classifier
-from sgpa.posthoc.audit.perturb import perturbations
-from sgpa.posthoc.audit.rows import Batches, divide, read_rows
+from sgpa.experiments.audit.audit import audit
+from sgpa.experiments.audit.checks import match_classes
+from sgpa.experiments.audit.model import open_classifier
+from sgpa.experiments.audit.perturb import perturbations
+from sgpa.experiments.audit.rows import Batches, divide, read_rows
+from sgpa.gp.temperature import best_temperature
 from support.browser import CHROMIUM, Browser
 from support.terminal import sgpa
 from support.tiny_classifiers import image_classifier, text_classifier, write_images, write_texts
@@ -38,7 +38,7 @@ def place(tmp_path_factory):
 def of_texts(place):
     seconds = count()
     with pytest.MonkeyPatch.context() as patched:  # every method takes a second for a batch
-        patched.setattr("sgpa.posthoc.audit.cost._now", lambda _: next(seconds))
+        patched.setattr("sgpa.experiments.audit.cost._now", lambda _: next(seconds))
         outcome = sgpa("audit", place / "texts", place / "rows.csv", "--out", place / "text-page")
     assert outcome.code == 0, outcome.err
     return outcome, read_json(place / "text-page" / "audit.json", dict), place / "text-page" / "audit.html"

@@ -15,16 +15,16 @@ from sgpa.core.errors import check_fields
 from sgpa.core.noise import check_seed
 from sgpa.core.provenance import provenance
 from sgpa.evaluation.calibration import reliability
-from sgpa.posthoc.audit.checks import check_data, read_kind
-from sgpa.posthoc.audit.methods import Fitted, fit_methods
-from sgpa.posthoc.audit.model import Classifier, open_classifier
-from sgpa.posthoc.audit.perturb import perturbations
-from sgpa.posthoc.audit.recommendation import DETECTORS, NAMES, PLAIN, recommend
-from sgpa.posthoc.audit.rows import MIN_ROWS, Batches, Rows, divide, read_rows, read_training
-from sgpa.posthoc.audit.scores import RowScores, nll_differences, score_detectors, score_methods
-from sgpa.posthoc.audit.work import Work
-from sgpa.posthoc.collect import collect
-from sgpa.posthoc.detectors import detector_scores
+from sgpa.experiments.audit.checks import check_data, read_kind
+from sgpa.experiments.audit.collect import collect
+from sgpa.experiments.audit.detectors import detector_scores
+from sgpa.experiments.audit.methods import Fitted, fit_methods
+from sgpa.experiments.audit.model import Classifier, open_classifier
+from sgpa.experiments.audit.perturb import perturbations
+from sgpa.experiments.audit.recommendation import DETECTORS, NAMES, PLAIN, recommend
+from sgpa.experiments.audit.rows import MIN_ROWS, Batches, Rows, divide, read_rows, read_training
+from sgpa.experiments.audit.scores import RowScores, nll_differences, score_detectors, score_methods
+from sgpa.experiments.audit.work import Work
 
 MAX_DETECTION = 500  # test rows that are perturbed
 MAX_ROWS = 2000

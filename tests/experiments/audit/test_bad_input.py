@@ -168,7 +168,7 @@ def test_a_model_without_its_tokenizer(place, tmp_path):
 
 
 def test_an_interrupt_leaves_nothing(place, tmp_path, monkeypatch):
-    from sgpa.posthoc.audit import audit as module
+    from sgpa.experiments.audit import audit as module
 
     def interrupt(*_):
         raise KeyboardInterrupt

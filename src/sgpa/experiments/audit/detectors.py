@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from sgpa.experiments.audit.collect import Collected
 from sgpa.inference.novelty import ClassDistances
-from sgpa.posthoc.collect import Collected
 
 NEIGHBOURS = 20
 

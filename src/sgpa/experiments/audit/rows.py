@@ -12,8 +12,8 @@ from sgpa.core.errors import InputError
 from sgpa.data.images.folder import files_below, list_images, read_images
 from sgpa.data.split import split_rows
 from sgpa.data.texts.tables import read_texts, read_unlabelled
-from sgpa.posthoc.audit.checks import TEXT, match_classes
-from sgpa.posthoc.audit.model import Classifier, Encode
+from sgpa.experiments.audit.checks import TEXT, match_classes
+from sgpa.experiments.audit.model import Classifier, Encode
 
 BATCH = 32
 MIN_ROWS = 60  # of all parts together

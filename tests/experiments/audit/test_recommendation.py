@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from sgpa.posthoc.audit.recommendation import best_calibrator, best_detector, recommend
+from sgpa.experiments.audit.recommendation import best_calibrator, best_detector, recommend
 
 SMALL = 0.005  # a standard error
 

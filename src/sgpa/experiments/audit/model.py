@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sgpa.core.errors import InputError, check_fields, first_line
 from sgpa.core.user_code import errors_of
 from sgpa.data.backbones.locate import need_transformers
-from sgpa.posthoc.audit.checks import IMAGE, TEXT, read_kind
+from sgpa.experiments.audit.checks import IMAGE, TEXT, read_kind
 
 MAX_TOKENS = 512  # longer texts are cut
 LARGEST = 4096  # pixels of a side

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import torch
 
-from sgpa.posthoc.audit.model import Classifier
-from sgpa.posthoc.audit.rows import BATCH, Batches, Parts
+from sgpa.experiments.audit.model import Classifier
+from sgpa.experiments.audit.rows import BATCH, Batches, Parts
 from sgpa.posthoc.calls import logits_of, read_batch
 from sgpa.posthoc.passes import dropout_modules
 from sgpa.posthoc.statistics import device_of

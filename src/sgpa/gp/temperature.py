@@ -1,0 +1,57 @@
+"""The temperature of logits that minimises the NLL of held-out rows (Guo et al. 2017)."""
+
+import logging
+import math
+
+import torch
+from torch import Tensor
+
+BOUND = 20.0  # temperatures are between 1 / BOUND and BOUND
+STARTS = (0.0, -0.25, 0.25, -0.5, 0.5, -0.75, 0.75, -0.95, 0.95)  # log T / log BOUND; T = 1 is tried first
+
+log = logging.getLogger(__name__)
+
+
+def mixture_nll(f: Tensor, targets: Tensor) -> Tensor:
+    """Mean over rows of -log(1/S Σ_s softmax(f_s)_y), []; f is [S, N, K]."""
+    index = targets.expand(f.shape[:-1]).unsqueeze(-1)  # [S, N, 1]
+    log_p = f.log_softmax(-1).gather(-1, index).squeeze(-1)  # [S, N]
+    return (math.log(len(f)) - log_p.logsumexp(0)).mean()
+
+
+def best_temperature(f: Tensor, targets: Tensor) -> Tensor:
+    """The T in [1 / BOUND, BOUND] that minimises the NLL of softmax(f / T), [], in float64.
+
+    T = BOUND^tanh(u) with u unconstrained. LBFGS minimises over u from the best of a few starts: the NLL of
+    one sample has a single minimum, that of a mixture may have several. T = 1 is one of the starts, so the
+    result is never worse. The bounds are tried as well, because an NLL that falls towards a bound becomes
+    too flat for a gradient.
+    """
+    f = f.detach().double()
+
+    def temperature(u: Tensor) -> Tensor:
+        return (math.log(BOUND) * u.tanh()).exp()
+
+    def nll(u: Tensor) -> Tensor:
+        return mixture_nll(f / temperature(u), targets)
+
+    starts = torch.tensor(STARTS, dtype=f.dtype, device=f.device).atanh()
+    start = min(starts, key=lambda u: float(nll(u)))
+    u = start.clone().requires_grad_()
+    search = torch.optim.LBFGS(
+        [u], max_iter=200, tolerance_grad=1e-10, tolerance_change=1e-15, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> float:
+        u.grad = None
+        loss = nll(u)
+        loss.backward()
+        return float(loss.detach())
+
+    search.step(closure)
+    one, *ends = (u.new_tensor(x) for x in (0.0, -math.inf, math.inf))
+    better_ends = [end for end in ends if nll(end) < nll(one)]
+    T = temperature(min([*better_ends, start, u.detach()], key=lambda u: float(nll(u))))
+    if not 1.01 / BOUND < T < BOUND / 1.01:
+        log.warning("the temperature stops at its bound: T = %.3g, allowed %.3g to %g", T, 1 / BOUND, BOUND)
+    return T
