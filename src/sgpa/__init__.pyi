@@ -28,6 +28,7 @@ from sgpa.inference.module_novelty import novelty_of as novelty_of
 from sgpa.inference.serve import serve as serve
 from sgpa.methods import Ensemble as Ensemble
 from sgpa.methods import KfacLaplace as KfacLaplace
+from sgpa.methods import MatrixScaling as MatrixScaling
 from sgpa.methods import McDropout as McDropout
 from sgpa.methods import Mfvi as Mfvi
 from sgpa.methods import Mle as Mle
@@ -35,6 +36,7 @@ from sgpa.methods import PosthocGp as PosthocGp
 from sgpa.methods import Sgpa as Sgpa
 from sgpa.methods import Sngp as Sngp
 from sgpa.methods import TemperatureScaling as TemperatureScaling
+from sgpa.methods import VectorScaling as VectorScaling
 from sgpa.models import DotProductConfig as DotProductConfig
 from sgpa.models import FeatureConfig as FeatureConfig
 from sgpa.models import GraphConfig as GraphConfig

@@ -145,7 +145,7 @@ def test_methods_share_trainings(tmp_path):
     assert names == {"mle", "warm", "sgpa", "mfvi", "sngp"}
     shared = {row.method.id: row.stages[-1].name for row in plans(run_folder.recipe)}
     assert {m for m, training in shared.items() if training == "mle"} == {
-        *("mle", "ts", "kflla", "posthoc", "de", "mcd")
+        *("mle", "ts", "vs", "ms", "kflla", "posthoc", "de", "mcd")
     }
     folders = {row.method.id: run_folder.model_folder(row, 0).name for row in plans(run_folder.recipe)}
     assert {m for m, folder in folders.items() if folder != "model"} == {"mcd"}
@@ -278,10 +278,10 @@ def test_bad_plans_are_explained(call, complaint):
 
 def test_the_catalogue_is_complete():
     assert list(CATALOGUE) == [
-        *("mle", "ts", "mfvi", "mcd", "kflla", "posthoc", "sngp", "sgpa", "de", "sgpae")
+        *("mle", "ts", "vs", "ms", "mfvi", "mcd", "kflla", "posthoc", "sngp", "sgpa", "de", "sgpae")
     ]
     classes = {name for name, method in CATALOGUE.items() if not method.regression}
-    assert classes == {"ts", "kflla", "posthoc", "sngp"}
+    assert classes == {"ts", "vs", "ms", "kflla", "posthoc", "sngp"}
     for name, method in CATALOGUE.items():
         assert method.id == name
         assert isinstance(method, Ensemble) == (name in ("de", "sgpae"))

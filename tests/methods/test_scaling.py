@@ -119,3 +119,10 @@ def test_bad_rows_are_one_line(fit, f, y, complaint):
     with pytest.raises(InputError, match=complaint) as caught:
         fit(f, y)
     assert "\n" not in str(caught.value)
+
+
+def test_a_row_of_each_class_leaves_a_temperature():
+    f, y = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
+    fitted = matrix_scaling(f, y)
+    assert fitted.penalties == (math.inf, math.inf)
+    torch.testing.assert_close(fitted.logits(f), (f / best_temperature(f.unsqueeze(0), y)).double())

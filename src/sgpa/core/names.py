@@ -28,6 +28,18 @@ METHOD_NAMES: dict[str, MethodName] = {
             "divides the outputs by a temperature fitted on held-out rows",
             ("temperature", "temperature-scaling"),
         ),
+        MethodName(
+            "vs",
+            "Vector scaling",
+            "scales and shifts every class's output, fitted on held-out rows",
+            ("vector",),
+        ),
+        MethodName(
+            "ms",
+            "Matrix scaling",
+            "an affine map of the outputs, fitted on held-out rows and shrunk towards a temperature",
+            ("matrix",),
+        ),
         MethodName("mfvi", "MFVI", "a Gaussian over every weight, trained by its ELBO", ("mean-field",)),
         MethodName(
             "mcd",

@@ -1,6 +1,7 @@
 """The methods, each in one file behind one contract (`base.Method`)."""
 
 from sgpa.core.types import Predictor
+from sgpa.methods.affine_scaling import MatrixScaling, VectorScaling
 from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors, predictor_of
 from sgpa.methods.ensemble import Ensemble, deep_ensemble, sgpa_ensemble
 from sgpa.methods.laplace import KfacLaplace
@@ -16,6 +17,8 @@ from sgpa.models import SampledPredictor
 CATALOGUE: dict[str, Method] = {
     "mle": Mle(),
     "ts": TemperatureScaling(),
+    "vs": VectorScaling(),
+    "ms": MatrixScaling(),
     "mfvi": Mfvi(),
     "mcd": McDropout(),
     "kflla": KfacLaplace(),
@@ -33,6 +36,7 @@ __all__ = [
     "DropoutPredictor",
     "Ensemble",
     "KfacLaplace",
+    "MatrixScaling",
     "McDropout",
     "Method",
     "Mfvi",
@@ -45,6 +49,7 @@ __all__ = [
     "Sngp",
     "TemperatureScaling",
     "Tensors",
+    "VectorScaling",
     "deep_ensemble",
     "predictor_of",
     "sgpa_ensemble",

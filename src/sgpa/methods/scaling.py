@@ -98,6 +98,8 @@ def matrix_scaling(f: Tensor, y: Tensor, *, seed: int = 0) -> Affine:
     check_labels(f, y)
     f, y = f.detach().double().cpu(), y.cpu()
     folds = list(_folds(f, y, seed))
+    if not folds:  # nothing to choose penalties by: a row of each class, say
+        return fit_matrix(f, y, (math.inf, math.inf))
 
     def score(penalties: tuple[float, float]) -> float:
         losses = [cross_entropy(fit_matrix(*kept, penalties).logits(g), u).item() for kept, (g, u) in folds]

@@ -23,8 +23,8 @@ PLAIN = "plain"
 METHODS = {  # in the order of the tables
     PLAIN: LOOKS["mle"],
     "temperature": LOOKS["ts"],
-    "vector": OTHERS[1],
-    "matrix": OTHERS[3],
+    "vector": LOOKS["vs"],
+    "matrix": LOOKS["ms"],
     "laplace": LOOKS["kflla"],
     "sgpa": LOOKS["sgpa"],
     "dropout": LOOKS["mcd"],
@@ -33,7 +33,7 @@ DETECTORS = {
     "entropy": LOOKS["mle"],
     "energy": LOOKS["ts"],
     "mahalanobis": OTHERS[1],
-    "mahalanobis_layers": OTHERS[3],
+    "mahalanobis_layers": OTHERS[2],
     "knn": LOOKS["kflla"],
     "novelty": LOOKS["sgpa"],
 }

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sgpa.core.errors import ConfigError, check_fields, nearest
 from sgpa.experiments.recipes.schema import ATTENTIONS, Recipe
-from sgpa.methods import CATALOGUE, Ensemble, Method, Mle
+from sgpa.methods import CATALOGUE, Ensemble, MatrixScaling, Method, Mle, VectorScaling
 from sgpa.methods.mc_dropout import check_dropout
 from sgpa.training.plan import Plan, Stage
 
@@ -44,6 +44,8 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
         "mle": (point, points),
         "mcd": (mcd, with_stage2(Stage("mcd-after", mcd, recipe.stage2))),
         "ts": (replace(recipe.ts, base=point), points),
+        "vs": (VectorScaling(base=point), points),
+        "ms": (MatrixScaling(base=point), points),
         "kflla": (replace(recipe.kflla, base=point), points),
         "posthoc": (replace(recipe.posthoc, base=point), points),
         "de": (

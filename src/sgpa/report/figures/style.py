@@ -54,6 +54,8 @@ class Look:
 LOOKS = {  # hatches of lines only: dots and circles make files of megabytes
     "mle": Look("#e08214", "s", (0, (5, 1.6)), "///"),
     "ts": Look("#9a8700", "v", (0, (1.2, 1.2)), "/-"),
+    "vs": Look("#b08d57", ">", (0, (8, 1, 1, 1)), "\\\\"),
+    "ms": Look("#8c5a6e", "p", (0, (5, 3)), "-\\"),
     "mfvi": Look("#cc79a7", "^", (0, (6, 1.5, 1.2, 1.5)), "\\\\\\"),
     "mcd": Look("#009e73", "D", (0, (3, 1.2)), "xxx"),
     "kflla": Look("#7a5195", "P", (0, (7, 2)), "---"),
@@ -65,9 +67,7 @@ LOOKS = {  # hatches of lines only: dots and circles make files of megabytes
 }
 OTHERS = (  # for other methods, in order of appearance
     Look("#6b7280", "8", (0, (1, 2)), "//"),
-    Look("#b08d57", ">", (0, (8, 1, 1, 1)), "\\\\"),
     Look("#5f7161", "d", (0, (2, 2)), "xx"),
-    Look("#8c5a6e", "p", (0, (5, 3)), "-\\"),
     Look("#94a3b8", "H", (0, (3, 1, 1, 1)), "||"),
 )
 
