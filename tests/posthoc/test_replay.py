@@ -56,11 +56,14 @@ def test_the_last_block_reads_the_first_token_alone_where_the_model_does():
     gp = attached(model)
     inputs = batch(model, 6, labels=False)
     drawn(gp, inputs, replay=True)
-    shapes = []
+    shapes, projected = [], []
     for layer in model.bert.encoder.layer:
         layer.intermediate.dense.register_forward_hook(lambda _, __, out: shapes.append(list(out.shape)))
+        dense = layer.attention.output.dense
+        dense.register_forward_hook(lambda _, __, out: projected.append(list(out.shape[:2])))
     drawn(gp, inputs, replay=True)
     assert shapes[3:] == [[18, 7, 24], [18, 1, 24]]  # after the pass without noise
+    assert projected[3:] == [[18, 7], [18, 1]]
 
 
 def test_rows_of_one_token_do_not_tell_which_token_is_read():
@@ -93,7 +96,8 @@ def test_a_replay_that_changes_the_outputs_is_not_used():
 
 def test_after_an_error_the_model_is_as_it_was():
     model = make(vit)
-    tape = Tape.of(model, attached(model)._sites[2])
+    sites = attached(model)._sites
+    tape = Tape.of(model, sites[2], sites[2])
     tape.results = dict.fromkeys([*tape.blocks, tape.site.module], (torch.zeros(1),))
     with pytest.raises(TypeError, match="missing"), tape.replaying(2):
         model.vit.layernorm()
@@ -103,7 +107,7 @@ def test_after_an_error_the_model_is_as_it_was():
 def test_attention_outside_a_list_of_blocks_has_no_tape():
     model = nn.Sequential(nn.Linear(4, 4))
     site = type("Site", (), {"name": "0", "module": model[0]})
-    assert Tape.of(model, site) is None
+    assert Tape.of(model, site, site) is None
 
 
 def test_only_rows_are_repeated():

@@ -55,7 +55,7 @@ class Sampler:
         first = noisy[0] if noisy else None
         tape = None
         if replay and first is not None and not dropout and call.rows and self.replays.get(first, True):
-            tape = Tape.of(self.model, self.sites[first])
+            tape = Tape.of(self.model, self.sites[first], self.sites[-1])
         with evaluating(self.model):
             with nullcontext() if tape is None else tape.recording(call.rows or 0):
                 seen = observe(self.model, self.sites, self.head, call)
@@ -102,6 +102,8 @@ class Sampler:
                 undo.enter_context(tape.replaying(copies))
             if noise is not None:
                 noise.add(copies, undo.callback)
+            if tape is not None:
+                undo.enter_context(tape.shortened())
             return logits_of(several(self.model), self.model)
 
     def _try(self, first: int, call: Call, seen: Pass, tape: Tape) -> None:

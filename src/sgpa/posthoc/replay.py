@@ -5,8 +5,9 @@ attention. They are recorded in one pass, and the others take them from there. W
 guessed: the elements of the `nn.ModuleList` that the attention is in. So a replay is compared with the
 recorded pass before it is used.
 
-Where a model answers from its first token, the last block needs no other one after its attention: its
-feed-forward layer then reads the first token alone. Other tokens get a wrong sum, which nothing reads.
+Where a model answers from its first token, the last block needs no other one after its attention: the output
+projection and the feed-forward layer then read the first token alone. Other tokens get a wrong sum, which
+nothing reads.
 """
 
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ class Tape:
     blocks: list[nn.Module]  # before the one with the first noisy attention
     last: nn.Module  # the last block
     site: Site  # the first noisy attention
+    end: Site  # the last attention that has a GP
+    projection: nn.Module | None = None  # the first map that reads its heads, where it is in the last block
     results: dict[nn.Module, Any] = field(default_factory=dict)
     heads: Tensor | None = None  # what the output projection of the attention reads, where it has one
     rows: int = 0
@@ -35,25 +38,36 @@ class Tape:
     first_token: bool = True  # it reads the first token alone
 
     @staticmethod
-    def of(model: nn.Module, site: Site) -> "Tape | None":
-        """For a model whose first noisy attention is `site`; None where it is in no list of blocks."""
+    def of(model: nn.Module, site: Site, last: Site) -> "Tape | None":
+        """For a model whose first noisy attention is `site`; None where it is in no list of blocks.
+
+        Args:
+            model: the model.
+            site: the first noisy attention.
+            last: the last attention that has a GP.
+        """
         known, path = dict(model.named_modules()), site.name.split(".")
         for depth in range(len(path) - 1, 0, -1):
             blocks = known[".".join(path[:depth])]
             if isinstance(blocks, nn.ModuleList) and depth < len(path) - 1:
-                return Tape(list(blocks)[: int(path[depth])], blocks[-1], site)
+                return Tape(list(blocks)[: int(path[depth])], blocks[-1], site, last)
         return None
 
     @contextmanager
     def recording(self, rows: int) -> Iterator[None]:
         """A block in which one pass over so many rows is recorded."""
         self.rows = rows
+        over: list[bool] = []  # the last attention has returned
 
         def keep(module: nn.Module, _: object, result: Any) -> None:
             self.results[module] = result
 
-        def keep_wide(module: nn.Module, args: tuple[Tensor, ...]) -> None:
-            if args and args[0].ndim == 3:
+        def keep_map(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+            if not args or args[0].ndim != 3:
+                return
+            if module is self.end.projection or (over and self.projection is None):
+                self.projection = module
+            if isinstance(module, nn.Linear) and module.out_features > module.in_features:
                 self.wide = module
 
         def keep_heads(_: nn.Module, args: tuple[Tensor, ...]) -> None:
@@ -62,9 +76,12 @@ class Tape:
         with ExitStack() as undo:
             for module in (*self.blocks, self.site.module):
                 undo.callback(module.register_forward_hook(keep).remove)
-            for module in self.last.modules():
-                if isinstance(module, nn.Linear) and module.out_features > module.in_features:
-                    undo.callback(module.register_forward_pre_hook(keep_wide).remove)
+            inside = list(self.last.modules())
+            if any(module is self.end.module for module in inside):
+                undo.callback(self.end.module.register_forward_hook(lambda *_: over.append(True)).remove)
+            for module in inside:
+                if isinstance(module, nn.Linear) or module is self.end.projection:
+                    undo.callback(module.register_forward_pre_hook(keep_map).remove)
             if self.site.projection is not None:
                 undo.callback(self.site.projection.register_forward_pre_hook(keep_heads).remove)
             yield
@@ -79,8 +96,19 @@ class Tape:
             result = repeated(self.results[attention], self.rows, copies)
             heads = repeated(self.heads, self.rows, copies)
             undo.enter_context(_replaced(attention, result, projection, heads))
+            yield
+
+    @contextmanager
+    def shortened(self) -> Iterator[None]:
+        """A block in which the last block reads the first token alone after its attention.
+
+        To be entered after noise has its hooks: heads are cut once noise was added to them.
+        """
+        with ExitStack() as undo:
             if self.first_token and self.wide is not None:
-                undo.callback(self.wide.register_forward_pre_hook(_first_token).remove)
+                for module in (self.projection, self.wide):
+                    if module is not None:
+                        undo.callback(module.register_forward_pre_hook(_first_token).remove)
             yield
 
 
