@@ -28,8 +28,19 @@ MIXED = [[0.6, 0.5, 0.0], [0.0, 0.6, -0.4], [0.3, 0.0, 0.6]]
 def test_vector_scaling_recovers_scale_and_offset():
     f, y = drawn(8000, 0.5 * torch.eye(3), [1.0, 0.0, 0.0])
     scaling = vector_scaling(f, y)
-    torch.testing.assert_close(scaling.weight, torch.full((3,), 0.5, dtype=torch.float64), rtol=0, atol=0.05)
+    centre = torch.eye(3, dtype=torch.float64) - 1 / 3
+    torch.testing.assert_close(scaling.weight, 0.5 * centre, rtol=0, atol=0.05)
     assert abs(float(scaling.offset[0] - scaling.offset[1]) - 1) < 0.15
+
+
+def test_vector_scaling_of_few_rows_is_about_a_temperature():
+    f, y = drawn(45, 0.5 * torch.eye(10), [0.0] * 10, seed=1)
+    test, labels = drawn(4000, 0.5 * torch.eye(10), [0.0] * 10, seed=2)
+    tempered = test / best_temperature(f.unsqueeze(0), y)
+    loose = fit_matrix(f, y, (1e-6, math.inf)).logits(test)
+    shrunk = cross_entropy(vector_scaling(f, y).logits(test), labels)
+    assert shrunk < cross_entropy(tempered, labels) + 0.05
+    assert shrunk < cross_entropy(loose, labels) - 0.05
 
 
 @pytest.mark.parametrize("penalties", [(3.0, 20.0), (0.1, 0.1), (5.0, math.inf), (math.inf, 5.0)])
@@ -123,6 +134,7 @@ def test_bad_rows_are_one_line(fit, f, y, complaint):
 
 def test_a_row_of_each_class_leaves_a_temperature():
     f, y = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
-    fitted = matrix_scaling(f, y)
+    fitted = vector_scaling(f, y)
+    assert torch.equal(fitted.weight, matrix_scaling(f, y).weight)
     assert fitted.penalties == (math.inf, math.inf)
     torch.testing.assert_close(fitted.logits(f), (f / best_temperature(f.unsqueeze(0), y)).double())

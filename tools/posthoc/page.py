@@ -197,9 +197,10 @@ INTRODUCTION = """# GPs attached to trained Transformers
 
 What does `sgpa.attach` add to a model that is trained already, beside calibrators of logits and usual
 detectors? Made by `python -m tools.posthoc.page` from [vit.json](vit.json), [cola.json](cola.json),
-[cola-cpu.json](cola-cpu.json) and [imdb.json](imdb.json). Numbers are means over seeds ± one standard error; an ensemble is one number. All
-calibrators are fitted on the same held-out rows, all detectors to the same training rows. One pass never
-changes a label; vector and matrix scaling, MC dropout, samples and ensembles may.
+[cola-cpu.json](cola-cpu.json) and [imdb.json](imdb.json). Numbers are means over seeds ± one standard error;
+an ensemble is one number. All calibrators are fitted on the same held-out rows, all detectors to the same
+training rows. One pass never changes a label; vector and matrix scaling, MC dropout, samples and ensembles
+may.
 
 - The ViT was trained for 45 epochs instead of the 100 that were planned (accuracy 0.70), because its
   first training was lost. It is a weak model, and its logits favour some classes, which vector and matrix
@@ -210,10 +211,11 @@ changes a label; vector and matrix scaling, MC dropout, samples and ensembles ma
   reads, was decided when the reported sets had been seen. Which views it has was decided on perturbed rows
   that the weights were not fitted to; the reported sets were not used, but their scores were in view. Both
   were confirmed on other data ([lab book](../../lab/posthoc.md)).
-- CoLA was fine-tuned twice, with the same seeds, rows and settings; the second time on a CPU. Its table is what
-  `evaluate` measured with the library as it is. In the other three parts one pass and novelty are computed
-  from columns that earlier runs kept, by the functions of the library: there GPs over rows have 4,000 rows to
-  choose their points from (`fit` has 2,000), and ten samples are without the GP over what the head reads.
+- CoLA was fine-tuned twice, with the same seeds, rows and settings; the second time on a CPU. That table is
+  what `evaluate` measured with the library as it is. In the other three parts one pass and novelty are
+  computed from columns that earlier runs kept, by the functions of the library: there GPs over rows have
+  4,000 rows to choose their points from (`fit` has 2,000), and ten samples are without the GP over what the
+  head reads. Vector scaling is without shrinkage in all parts.
 - "GP on activations" is our own simple form of GAPA: a GP on what the head reads, 256 points, one scale.
 """
 

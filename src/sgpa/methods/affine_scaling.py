@@ -40,10 +40,6 @@ class AffineScaling(PostHoc):
     def fit(self, f: Tensor, y: Tensor) -> Affine:
         """The map for logits f [N, K] of held-out rows with labels y [N]."""
 
-    @abstractmethod
-    def shape(self, classes: int) -> tuple[int, ...]:
-        """Of W."""
-
     def calibrate(self, model: Transformer, data: Calibration) -> Tensors:
         """W and b."""
         check_classifier(model, self.id)
@@ -59,7 +55,7 @@ class AffineScaling(PostHoc):
         """The model with its outputs mapped."""
         check_classifier(model, self.id)
         K = model.config.outputs
-        check_calibrated(calibration, {"weight": self.shape(K), "offset": (K,)}, self.id)
+        check_calibrated(calibration, {"weight": (K, K), "offset": (K,)}, self.id)
         weight, offset = (calibration[name].to(model.device).double() for name in ("weight", "offset"))
         return AffinePredictor(model, Affine(weight, offset))
 
@@ -67,7 +63,7 @@ class AffineScaling(PostHoc):
 @checked
 @dataclass(frozen=True, kw_only=True)
 class VectorScaling(AffineScaling):
-    """A scale and an offset for every class (Guo et al. 2017).
+    """A scale and an offset for every class (Guo et al. 2017), shrunk as far as cross-validation says.
 
     Args:
         base: maximum likelihood, with kernel or dot-product attention.
@@ -81,12 +77,8 @@ class VectorScaling(AffineScaling):
     id = "vs"
 
     def fit(self, f: Tensor, y: Tensor) -> Affine:
-        """By the NLL."""
+        """By the penalised NLL."""
         return vector_scaling(f, y)
-
-    def shape(self, classes: int) -> tuple[int, ...]:
-        """A diagonal."""
-        return (classes,)
 
 
 @checked
@@ -108,10 +100,6 @@ class MatrixScaling(AffineScaling):
     def fit(self, f: Tensor, y: Tensor) -> Affine:
         """By the penalised NLL."""
         return matrix_scaling(f, y)
-
-    def shape(self, classes: int) -> tuple[int, ...]:
-        """A full matrix."""
-        return (classes, classes)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
 """Affine calibration of logits, fitted on held-out rows: vector scaling and structured matrix scaling.
 
 Temperature scaling (`temperature.py`) has one number, vector scaling two per class (Guo et al. 2017), matrix
-scaling all K² + K. A full matrix overfits a few hundred rows, so the structured form shrinks what goes
-beyond a temperature, off-diagonal weights and intercepts first (Kull et al. 2019, Berta et al. 2025).
+scaling all K² + K. Both overfit a few hundred rows, so the structured form shrinks what goes beyond a
+temperature, off-diagonal weights and intercepts first (Kull et al. 2019, Berta et al. 2025).
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,44 +32,33 @@ STEPS = 500  # of L-BFGS, per fit
 class Affine:
     """Logits f become f W' + b."""
 
-    weight: Tensor  # W    [K, K], or its diagonal [K]
+    weight: Tensor  # W    [K, K]
     offset: Tensor  # b    [K]
     penalties: tuple[float, float] = (0.0, 0.0)  # of diagonal and intercept, of the other weights
 
     def logits(self, f: Tensor) -> Tensor:
         """Calibrated logits of f [N, K], in float64."""
-        f, W = f.double(), self.weight.to(f.device)
-        return (f * W if W.ndim == 1 else f @ W.mT) + self.offset.to(f.device)
+        return f.double() @ self.weight.to(f.device).mT + self.offset.to(f.device)
 
 
-def vector_scaling(f: Tensor, y: Tensor) -> Affine:
-    """Scale and offset of every class with the lowest NLL.
+def vector_scaling(f: Tensor, y: Tensor, *, seed: int = 0) -> Affine:
+    """A scale and an offset for every class: `matrix_scaling` with M = 0.
+
+    Shrunk in the same way, because two free numbers per class ruin the probabilities of a few hundred rows.
 
     Args:
         f: logits of held-out rows, [N, K].
         y: their classes, [N].
+        seed: of the folds.
 
     Returns:
         Calibrated logits are `vector_scaling(f, y).logits(g)`.
 
     Example:
         >>> vector_scaling(torch.randn(90, 3), torch.arange(90) % 3).weight.shape
-        torch.Size([3])
+        torch.Size([3, 3])
     """
-    check_labels(f, y)
-    f = f.detach().double()
-    scale, offset = (f.new_full((f.shape[1],), value).requires_grad_() for value in (1.0, 0.0))
-    search = torch.optim.LBFGS([scale, offset], max_iter=200, line_search_fn="strong_wolfe")
-
-    def closure() -> float:
-        search.zero_grad()
-        loss = cross_entropy(f * scale + offset, y)
-        loss.backward()
-        return loss.item()
-
-    with torch.enable_grad():
-        search.step(closure)
-    return Affine(scale.detach(), offset.detach())
+    return _shrunk(f, y, (math.inf,), seed)
 
 
 def matrix_scaling(f: Tensor, y: Tensor, *, seed: int = 0) -> Affine:
@@ -95,6 +84,11 @@ def matrix_scaling(f: Tensor, y: Tensor, *, seed: int = 0) -> Affine:
         >>> matrix_scaling(torch.randn(90, 3), torch.arange(90) % 3).weight.shape
         torch.Size([3, 3])
     """
+    return _shrunk(f, y, PENALTIES if f.ndim == 2 and f.shape[1] <= MAX_CLASSES else (math.inf,), seed)
+
+
+def _shrunk(f: Tensor, y: Tensor, others: Sequence[float], seed: int) -> Affine:
+    """The map with the penalties of the lowest NLL of five folds: first λ₁, then λ₂ among `others`."""
     check_labels(f, y)
     f, y = f.detach().double().cpu(), y.cpu()
     folds = list(_folds(f, y, seed))
@@ -105,9 +99,9 @@ def matrix_scaling(f: Tensor, y: Tensor, *, seed: int = 0) -> Affine:
         losses = [cross_entropy(fit_matrix(*kept, penalties).logits(g), u).item() for kept, (g, u) in folds]
         return sum(losses) / len(losses)
 
-    first = min(((penalty, math.inf) for penalty in PENALTIES), key=score)
-    others = PENALTIES if f.shape[1] <= MAX_CLASSES else (math.inf,)
-    chosen = min(((first[0], penalty) for penalty in others), key=score)
+    chosen = min(((penalty, math.inf) for penalty in PENALTIES), key=score)
+    if len(others) > 1:
+        chosen = min(((chosen[0], penalty) for penalty in others), key=score)
     return fit_matrix(f, y, chosen)
 
 
