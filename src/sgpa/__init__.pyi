@@ -27,6 +27,7 @@ from sgpa.gp.objective import KlWeights as KlWeights
 from sgpa.inference.module_novelty import novelty_of as novelty_of
 from sgpa.inference.serve import serve as serve
 from sgpa.methods import Ensemble as Ensemble
+from sgpa.methods import GpHead as GpHead
 from sgpa.methods import KfacLaplace as KfacLaplace
 from sgpa.methods import MatrixScaling as MatrixScaling
 from sgpa.methods import McDropout as McDropout

@@ -278,10 +278,10 @@ def test_bad_plans_are_explained(call, complaint):
 
 def test_the_catalogue_is_complete():
     assert list(CATALOGUE) == [
-        *("mle", "ts", "vs", "ms", "mfvi", "mcd", "kflla", "posthoc", "sngp", "sgpa", "de", "sgpae")
+        *("mle", "ts", "vs", "ms", "mfvi", "mcd", "kflla", "posthoc", "sngp", "sgpa", "sgpah", "de", "sgpae")
     ]
     classes = {name for name, method in CATALOGUE.items() if not method.regression}
-    assert classes == {"ts", "vs", "ms", "kflla", "posthoc", "sngp"}
+    assert classes == {"ts", "vs", "ms", "kflla", "posthoc", "sngp", "sgpah"}
     for name, method in CATALOGUE.items():
         assert method.id == name
         assert isinstance(method, Ensemble) == (name in ("de", "sgpae"))

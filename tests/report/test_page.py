@@ -355,7 +355,7 @@ def test_several_tasks_get_their_own_parts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_thirteen_methods_fit_on_a_page(tmp_path: Path) -> None:
+def test_fourteen_methods_fit_on_a_page(tmp_path: Path) -> None:
     page = Page(write_report(synthetic((*LOOKS, "new-method"), (0,)), tmp_path, pdf=False).read_text("utf-8"))
     assert len(page.images) == 16  # with four further figures of examples, detection bars and ranks
     assert "new-method" in (tmp_path / "report.md").read_text("utf-8")

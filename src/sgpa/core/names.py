@@ -67,6 +67,12 @@ METHOD_NAMES: dict[str, MethodName] = {
             ("sparse-gp",),
         ),
         MethodName(
+            "sgpah",
+            "SGPA + GP head",
+            "SGPA whose confidence also falls with the variance of a GP over what its head reads",
+            ("gp-head",),
+        ),
+        MethodName(
             "de",
             "Deep ensemble",
             "an average of models trained from different seeds",

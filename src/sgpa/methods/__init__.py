@@ -4,6 +4,7 @@ from sgpa.core.types import Predictor
 from sgpa.methods.affine_scaling import MatrixScaling, VectorScaling
 from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors, predictor_of
 from sgpa.methods.ensemble import Ensemble, deep_ensemble, sgpa_ensemble
+from sgpa.methods.gp_head import GpHead
 from sgpa.methods.laplace import KfacLaplace
 from sgpa.methods.mc_dropout import DropoutPredictor, McDropout
 from sgpa.methods.mfvi import Mfvi
@@ -25,6 +26,7 @@ CATALOGUE: dict[str, Method] = {
     "posthoc": PosthocGp(),
     "sngp": Sngp(),
     "sgpa": Sgpa(),
+    "sgpah": GpHead(),
     "de": deep_ensemble(),
     "sgpae": sgpa_ensemble(),
 }
@@ -35,6 +37,7 @@ __all__ = [
     "Calibration",
     "DropoutPredictor",
     "Ensemble",
+    "GpHead",
     "KfacLaplace",
     "MatrixScaling",
     "McDropout",

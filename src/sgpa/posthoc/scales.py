@@ -17,10 +17,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from sgpa.core.errors import InputError
-from sgpa.gp.temperature import best_temperature
+from sgpa.gp.temperature import best_temperature, mixture_nll
 
 PROBIT = math.pi / 8
 LARGEST_NOISE = 1.0  # variance of noise that is drawn, in units of the spread of a head
@@ -63,19 +62,22 @@ class Scales:
 
 
 def fit_classes(logits: Tensor, carried: Tensor, targets: Tensor) -> Scales:
-    """The scales with the lowest NLL of held-out classes: logits [N, C], carried [N, L], targets [N]."""
-    if int(targets.min()) < 0 or int(targets.max()) >= logits.shape[1]:
+    """The scales with the lowest NLL of held-out classes: carried [N, L], targets [N].
+
+    Logits are [N, C], or [S, N, C] of samples, whose probabilities are averaged.
+    """
+    if int(targets.min()) < 0 or int(targets.max()) >= logits.shape[-1]:
         worst = int(targets.min()) if int(targets.min()) < 0 else int(targets.max())
         raise InputError(
-            f"calibrate: label {worst} (allowed: 0 to {logits.shape[1] - 1}, the model's classes)"
+            f"calibrate: label {worst} (allowed: 0 to {logits.shape[-1] - 1}, the model's classes)"
         )
     if bool((targets == targets[0]).all()):
         raise InputError(
             f"calibrate: all {len(targets)} rows have label {int(targets[0])}; two classes or more are needed"
         )
-    f, r = logits.double(), carried.double()
-    alone = float(best_temperature(f.unsqueeze(0), targets)) ** 2
-    return _fit(r, lambda scales: cross_entropy(f / scales.temperature(r), targets), alone, min(1.0, alone))
+    f, r = (logits if logits.ndim == 3 else logits.unsqueeze(0)).double(), carried.double()
+    alone = float(best_temperature(f, targets)) ** 2
+    return _fit(r, lambda scales: mixture_nll(f / scales.temperature(r), targets), alone, min(1.0, alone))
 
 
 def fit_values(values: Tensor, carried: Tensor, targets: Tensor) -> Scales:

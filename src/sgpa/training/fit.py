@@ -77,8 +77,8 @@ def fit(
             of the method: SGPA takes `SgpaConfig`, or `KernelAttentionConfig` for the default form with that
             kernel; other methods take `KernelAttentionConfig` or `DotProductConfig`.
         method: "auto": SGPA, or its point model with a temperature where that is better on held-out rows. Or
-            an id, one of mle, ts, vs, ms, mfvi, mcd, kflla, posthoc, sngp, sgpa, de, sgpae; or a `Method`,
-            which has an attention of its own.
+            an id, one of mle, ts, vs, ms, mfvi, mcd, kflla, posthoc, sngp, sgpa, sgpah, de, sgpae; or a
+            `Method`, which has an attention of its own.
         optim: All settings of the optimiser; its epochs are those of both stages of SGPA.
         steps: Steps of training, both stages together. This and the next three are not for use with `optim`.
         epochs: Passes over the training rows, instead of `steps`.

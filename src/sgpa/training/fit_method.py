@@ -49,7 +49,8 @@ def resolve_method(method: str | Method, config: ModelConfig, sgpa: Sgpa) -> tup
     """
     if isinstance(method, str):
         known = {**CATALOGUE, AUTO: sgpa, "sgpa": sgpa}
-        known["sgpae"] = replace(CATALOGUE["sgpae"], base=sgpa)  # type: ignore[type-var]
+        for name in ("sgpah", "sgpae"):
+            known[name] = replace(CATALOGUE[name], base=sgpa)  # type: ignore[type-var]
         method = METHOD_ALIASES.get(method, method)
         if method not in known:
             raise ConfigError(f"fit: unknown method {method!r}{nearest(method, known)}")

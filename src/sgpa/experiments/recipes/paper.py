@@ -22,7 +22,7 @@ from sgpa.models import (
 )
 from sgpa.training.optim import OptimConfig
 
-SINGLE = ("mle", "ts", "vs", "ms", "mfvi", "mcd", "kflla", "posthoc", "sngp", "sgpa")
+SINGLE = ("mle", "ts", "vs", "ms", "mfvi", "mcd", "kflla", "posthoc", "sngp", "sgpa", "sgpah")
 NUMBERS = ("mle", "mfvi", "mcd", "sgpa", "de", "sgpae")
 
 PRINTED = Recipe(
@@ -129,7 +129,7 @@ COLA = Recipe(
     stage2=SENTENCES,
     sgpa=Sgpa(attention=SgpaConfig(num_global=5), dropout_at_prediction=True),
     kflla=KfacLaplace(prior="marginal-likelihood"),  # there is no validation set for a prior
-    methods=tuple(m for m in SINGLE if m not in ("ts", "vs", "ms", "posthoc")),  # or for scales
+    methods=tuple(m for m in SINGLE if m not in ("ts", "vs", "ms", "posthoc", "sgpah")),  # or for scales
 )
 
 ZINC = Recipe(

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 from sgpa.core.errors import ConfigError, check_fields, nearest
 from sgpa.experiments.recipes.schema import ATTENTIONS, Recipe
-from sgpa.methods import CATALOGUE, Ensemble, MatrixScaling, Method, Mle, VectorScaling
+from sgpa.methods import CATALOGUE, Ensemble, GpHead, MatrixScaling, Method, Mle, VectorScaling
 from sgpa.methods.mc_dropout import check_dropout
 from sgpa.training.plan import Plan, Stage
+
+SPARSE = ("sgpa", "sgpah", "sgpae")  # methods that need a kernel
 
 
 def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
@@ -15,7 +17,7 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
         raise ConfigError(f"unknown method {method!r}{nearest(method, CATALOGUE)}")
     check_fields("plan", [("attention", attention, attention in ATTENTIONS, ", ".join(ATTENTIONS))])
     kind = recipe.attention(attention)
-    if method in ("sgpa", "sgpae") and attention != "kernel":
+    if method in SPARSE and attention != "kernel":
         raise ConfigError(f"{method}: a Gaussian process needs a kernel; use attention kernel")
     if recipe.model.likelihood != "categorical" and not CATALOGUE[method].regression:
         raise ConfigError(f"{method} predicts classes, and {recipe.name} asks for numbers")
@@ -53,6 +55,7 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
             points,
         ),
         "sgpa": (sgpa, sparse),
+        "sgpah": (GpHead(base=sgpa), sparse),
         "sgpae": (
             Ensemble(
                 id="sgpae",
@@ -78,5 +81,5 @@ def plans(recipe: Recipe, methods: tuple[str, ...] = (), attentions: tuple[str, 
         plan(recipe, method, attention)
         for attention in attentions or ("kernel",)
         for method in methods or recipe.methods
-        if attention == "kernel" or method not in ("sgpa", "sgpae")
+        if attention == "kernel" or method not in SPARSE
     ]

@@ -62,13 +62,14 @@ LOOKS = {  # hatches of lines only: dots and circles make files of megabytes
     "posthoc": Look("#17808a", "<", (0, (4, 1.2, 1, 1.2)), "//-"),
     "sngp": Look("#a5300f", "X", (0, (4, 1, 1, 1, 1, 1)), "|||"),
     "sgpa": Look("#0b559f", "o", "-", ""),
+    "sgpah": Look("#2f6fb7", "d", (0, (9, 1, 2, 1)), "||-"),
     "de": Look("#333333", "h", (0, (2, 1)), "+++"),
     "sgpae": Look("#4fa9de", "*", (0, (11, 1.2)), "\\|"),
 }
 OTHERS = (  # for other methods, in order of appearance
     Look("#6b7280", "8", (0, (1, 2)), "//"),
-    Look("#5f7161", "d", (0, (2, 2)), "xx"),
-    Look("#94a3b8", "H", (0, (3, 1, 1, 1)), "||"),
+    Look("#5f7161", "H", (0, (2, 2)), "xx"),
+    Look("#94a3b8", "1", (0, (3, 1, 1, 1)), "||"),
 )
 
 
