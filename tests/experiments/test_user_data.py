@@ -250,7 +250,7 @@ def test_few_texts_with_blanks_are_read_as_their_different_words(tmp_path, monke
     assert twice.tolist() == once.tolist()
     assert not replace(config, words=False).load(0).reader.distinct
     with monkeypatch.context() as patch:
-        patch.setattr("sgpa.experiments.tasks.texts.FEW_TEXTS", 5)
+        patch.setattr("sgpa.inference.readers.texts.FEW_TEXTS", 5)
         assert not config.load(0).reader.distinct
     joined = path.read_text(encoding="utf-8").replace(" ", "_")
     path.write_text(joined, encoding="utf-8")

@@ -17,7 +17,7 @@ from torch import Tensor
 import sgpa
 from sgpa.core.inputs import Features
 from sgpa.data.backbones.texts import TextBackbone
-from sgpa.data.texts.tokenizer import MAX_TOKENS, encode, train_word_tokenizer
+from sgpa.inference.readers import TextReader
 from sgpa.training.defaults import model_for
 from sgpa.training.fit_data import infer_embedding
 from tools.own_data.scoring import CLASSIFICATION, classification_scores, timed
@@ -93,10 +93,9 @@ def measure(
 
 def from_scratch(texts: Sequence[str], y: Tensor, test_texts: Sequence[str], **options: Any) -> Tensor:
     """`sgpa.fit` on token ids; the tokenizer reads the training texts only."""
-    tokenizer = train_word_tokenizer(texts, vocabulary=8000)
-    ids, test_ids = (encode(tokenizer, part, distinct=True)[0] for part in (texts, test_texts))
-    sizes = {"vocabulary": tokenizer.get_vocab_size(), "max_tokens": MAX_TOKENS}  # of test texts too
-    embedding = replace(infer_embedding(ids), **sizes)
+    reader = TextReader.fit(texts)
+    ids, test_ids = (reader.encode(part)[0] for part in (texts, test_texts))
+    embedding = replace(infer_embedding(ids), **reader.sizes)  # of test texts too
     return sgpa.fit(ids, y, model_for(embedding), **options).predict(test_ids).probabilities
 
 

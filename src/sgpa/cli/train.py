@@ -143,6 +143,7 @@ def text(
         vocabulary=vocabulary,
         lowercase=True,
         words=True,
+        pairs=True,
         split_seed=seed,
         split="stratified",
         backbone=absolute(backbone),

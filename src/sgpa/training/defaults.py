@@ -81,7 +81,8 @@ GRAPHS = Kind(
 )
 FEW = 25
 LONG = 256  # tokens of a text
-GROUP = 4  # neighbouring tokens of long texts that are averaged to one
+GROUPS = 128  # that the tokens of long texts are averaged to, at most
+GROUP = 4  # neighbouring tokens of long texts that are averaged to one, at least
 FEATURE_DROP = 0.3  # of the tokens of features
 
 
@@ -228,10 +229,10 @@ def model_for(embedding: EmbeddingConfig) -> ModelConfig:
 def group_for(tokens: int) -> int:
     """How many neighbouring tokens of texts are averaged to one, by the number of tokens of the longest.
 
-    >>> group_for(60), group_for(512)
-    (1, 4)
+    >>> group_for(60), group_for(512), group_for(1024)
+    (1, 4, 8)
     """
-    return GROUP if tokens > LONG else 1
+    return 1 if tokens <= LONG else max(GROUP, -(-tokens // GROUPS))
 
 
 def patch_size(size: int) -> int:

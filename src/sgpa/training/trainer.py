@@ -153,7 +153,7 @@ class _Run:
             if t.init_from is not None:
                 saving.warm_start(model, t.init_from)
             else:  # only where the config asks for it
-                linear_start(model, self.train.inputs, self.train.targets)
+                linear_start(model, self.train, self.validation)
             model.likelihood.initialise(self.train.targets)
             t.method.initialise(model, next(self.train.batches(INITIAL_BATCH, t.seed)))
             self.state.random = random_state()

@@ -11,7 +11,15 @@ from sgpa.core.inputs import Words
 from sgpa.data.texts.cola import COLA_TEST, WordVocabulary, characters, cola, sentences, tokenized
 from sgpa.data.texts.imdb import imdb, text_task
 from sgpa.data.texts.tables import read_texts, read_unlabelled
-from sgpa.data.texts.tokenizer import encode, load_tokenizer, pad_id, train_tokenizer, train_word_tokenizer
+from sgpa.data.texts.tokenizer import (
+    add_pairs,
+    encode,
+    known_pairs,
+    load_tokenizer,
+    pad_id,
+    train_tokenizer,
+    train_word_tokenizer,
+)
 from sgpa.models import ModelConfig, TokenConfig, Transformer
 from support.paths import DATA, needs
 from support.tables import parquet, write
@@ -369,3 +377,40 @@ def test_distinct_tokens_are_read_where_they_occur_first():
     assert lengths.tolist() == [5, 3]
     cut, _ = encode(tokenizer, ["b a b a c b"], max_tokens=4, distinct=True)
     assert [tokenizer.id_to_token(i) for i in cut[0].tolist()] == ["<s>", "b", "a", "</s>"]
+
+
+def test_pairs_of_words_are_tokens_where_they_are_asked_for():
+    texts = ["not good at all", "Not good.", "good, not bad", "bad at all", "strange"]
+    words = train_word_tokenizer(texts)
+    tokenizer = add_pairs(words, texts)
+    ids = known_pairs(tokenizer)
+    assert {tokenizer.id_to_token(pair) for pair in ids.values()} == {"not good", "at all"}
+    assert words.get_vocab().items() <= tokenizer.get_vocab().items()
+    assert known_pairs(words) == {}
+
+    def read(text, **options):
+        return [tokenizer.id_to_token(i) for i in encode(tokenizer, [text], **options)[0][0].tolist()]
+
+    assert read("NOT GOOD at all", distinct=True) == [
+        "<s>",
+        "not",
+        "good",
+        "not good",
+        "at",
+        "all",
+        "at all",
+        "</s>",
+    ]
+    assert read("not good not good", distinct=True) == ["<s>", "not", "good", "not good", "</s>"]
+    assert read("good not strange good", distinct=True) == ["<s>", "good", "not", "<unk>", "</s>"]
+    assert read("not good") == ["<s>", "not", "good", "</s>"]
+
+
+def test_the_most_frequent_pairs_are_kept():
+    texts = ["a b", "a b", "b c", "b c", "b c", "c d"]
+    tokenizer = add_pairs(train_word_tokenizer([*texts, "d"]), texts, most=1)
+    assert [tokenizer.id_to_token(i) for i in known_pairs(tokenizer).values()] == ["b c"]
+
+
+def test_a_tokenizer_of_pieces_has_no_pairs():
+    assert known_pairs(train_tokenizer(["a good film"] * 2, vocabulary=300)) == {}

@@ -1,6 +1,8 @@
 """Texts as token ids: a byte-level BPE tokenizer, one of words, and padded rows."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from pathlib import Path
 
 import torch
@@ -18,7 +20,19 @@ BYTES = 256  # every text can be written with these, so nothing is unknown
 VOCABULARY = 30_000
 MAX_TOKENS = 512
 WORD_LENGTH = 15  # characters of a word on average, at most, where blanks separate words
+PAIRS = 22_000  # of neighbouring words
 AT_ONCE = 1000  # texts encoded together; bounds memory
+
+
+def batched(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Lists of `size` texts; the last may be shorter.
+
+    >>> list(batched("abc", 2))
+    [['a', 'b'], ['c']]
+    """
+    rest = iter(texts)
+    while part := list(islice(rest, size)):
+        yield part
 
 
 def collapse(text: str) -> str:
@@ -87,6 +101,40 @@ def train_word_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> 
     )
     tokenizer.train_from_iterator((collapse(text) for text in texts), trainer)
     return _with_ends(tokenizer)
+
+
+def add_pairs(tokenizer: Tokenizer, texts: Iterable[str], most: int = PAIRS) -> Tokenizer:
+    """A tokenizer of words that also knows pairs of neighbouring words, which say what words alone do not.
+
+    A pair is a token with a blank, such as `not good`. `encode` with `distinct` reads pairs, others do not.
+
+    Args:
+        tokenizer: One that `train_word_tokenizer` made; it is not changed.
+        texts: The texts to learn from; pass training texts only.
+        most: Pairs that occur in at least two texts are added, at most so many, the most frequent first.
+
+    Returns:
+        A tokenizer with the ids of the given one, and those of pairs after them.
+
+    Example:
+        >>> texts = ["not good", "not good at all"]
+        >>> add_pairs(train_word_tokenizer(texts), texts).token_to_id("not good")
+        6
+    """
+    reader = Tokenizer.from_str(tokenizer.to_str())
+    reader.no_truncation()
+    unknown = reader.token_to_id(SPECIAL[1])
+    counts: Counter[tuple[int, int]] = Counter()
+    for part in batched((collapse(text) for text in texts), AT_ONCE):
+        for text in reader.encode_batch(part, add_special_tokens=False):
+            counts.update({pair for pair in pairwise(text.ids) if unknown not in pair})
+    frequent = sorted((pair for pair, count in counts.items() if count > 1), key=lambda p: (-counts[p], p))
+    vocabulary = reader.get_vocab()
+    words = {id: word for word, id in vocabulary.items()}
+    names = [f"{words[first]} {words[second]}" for first, second in frequent[:most]]
+    vocabulary |= {name: len(vocabulary) + i for i, name in enumerate(names)}
+    reader.model = models.WordLevel(vocabulary, unk_token=SPECIAL[1])
+    return reader
 
 
 def has_words(texts: Sequence[str]) -> bool:
@@ -187,10 +235,14 @@ def _encoded(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int, distin
         reader.no_truncation()
     else:
         reader.enable_truncation(max_tokens)
+    pairs = known_pairs(reader) if distinct else {}
     rows: list[Tensor] = []
     for i in range(0, len(texts), AT_ONCE):
         encoded = reader.encode_batch([collapse(text) for text in texts[i : i + AT_ONCE]])
-        ids = (_first_occurrences(text.ids, max_tokens) if distinct else text.ids for text in encoded)
+        if distinct:
+            ids = [_first_occurrences(_with_pairs(text.ids, pairs), max_tokens) for text in encoded]
+        else:
+            ids = [text.ids for text in encoded]
         rows += [torch.tensor(row, dtype=torch.int32) for row in ids]
     return rows
 
@@ -215,6 +267,35 @@ def unknown_words(tokenizer: Tokenizer, texts: Sequence[str]) -> Tensor | None:
             words = [token for token, (a, b) in spans if any(c.isalnum() for c in text[a:b])]
             shares.append(words.count(mark) / max(1, len(words)))
     return torch.tensor(shares)
+
+
+def known_pairs(tokenizer: Tokenizer) -> dict[tuple[int, int], int]:
+    """The ids of two words -> that of the pair, for all pairs that `add_pairs` added."""
+    if not isinstance(tokenizer.model, models.WordLevel):
+        return {}
+    vocabulary = tokenizer.get_vocab()
+    words = ((name.split(" "), id) for name, id in vocabulary.items() if name.count(" ") == 1)
+    return {
+        (vocabulary[first], vocabulary[second]): id
+        for (first, second), id in words
+        if first in vocabulary and second in vocabulary
+    }
+
+
+def _with_pairs(ids: Sequence[int], pairs: Mapping[tuple[int, int], int]) -> list[int]:
+    """Every id, followed by that of the pair it makes with the one before.
+
+    >>> _with_pairs([2, 5, 6, 5], {(5, 6): 9})
+    [2, 5, 6, 9, 5]
+    """
+    if not pairs:
+        return list(ids)
+    read = list(ids[:1])
+    for pair in pairwise(ids):
+        read.append(pair[1])
+        if pair in pairs:
+            read.append(pairs[pair])
+    return read
 
 
 def _first_occurrences(ids: Sequence[int], most: int) -> list[int]:

@@ -22,11 +22,7 @@ from sgpa.data.texts.imdb import imdb
 from sgpa.data.texts.tables import read_texts
 from sgpa.data.texts.tokenizer import (
     SPECIAL,
-    encode,
-    has_words,
-    pad_id,
-    train_tokenizer,
-    train_word_tokenizer,
+    known_pairs,
 )
 from sgpa.evaluation.results import OodSet
 from sgpa.experiments.tasks.base import OOD_ROWS, Task, check_split, split_note, split_rows, split_test
@@ -34,8 +30,6 @@ from sgpa.experiments.tasks.display import show_texts
 from sgpa.experiments.tasks.made_inputs import random_tokens
 from sgpa.inference.readers import TextFeatureReader, TextReader, WordReader
 from sgpa.models import TokenConfig
-
-FEW_TEXTS = 10_000  # up to here the order of words says little beside which words there are
 
 
 @checked
@@ -125,9 +119,8 @@ class TextTableConfig:
     """A CSV, TSV or Parquet table with a column of texts and one of labels.
 
     The rows are split by `split_seed`; in a "stratified" `split` every class has its share of the test rows.
-    The tokenizer is trained on rows that are not tested on; its tokens are pieces of words. With `words`, and
-    where rows are few and blanks separate words, a text is its different words instead. With a `backbone` the
-    model reads the hidden states of that network instead (`TextBackbone`).
+    The tokenizer is trained on rows that are not tested on; `TextReader.fit` explains `words` and `pairs`.
+    With a `backbone` the model reads the hidden states of that network instead (`TextBackbone`).
     """
 
     path: str
@@ -136,6 +129,7 @@ class TextTableConfig:
     vocabulary: int = 8000
     lowercase: bool = False
     words: bool = False
+    pairs: bool = False
     split_seed: int = 0
     split: str = "random"
     backbone: str | None = None
@@ -169,23 +163,26 @@ class TextTableConfig:
             return self._with_features(texts, labels, tuple(classes), content)
         rest, test = split_test(labels, self.split_seed, self.split)
         learned = [texts[i] for i in rest.tolist()]
-        words = self.words and len(learned) <= FEW_TEXTS and has_words(learned)
-        if words:
-            tokenizer = train_word_tokenizer(learned, self.vocabulary)
-        else:
-            tokenizer = train_tokenizer(learned, vocabulary=self.vocabulary, lowercase=self.lowercase)
-        ids, lengths = encode(tokenizer, texts, distinct=words)  # [N, T], [N]
+        reader = TextReader.fit(
+            learned,
+            vocabulary=self.vocabulary,
+            lowercase=self.lowercase,
+            words=self.words,
+            pairs=self.pairs,
+            column=self.text_column,
+        )
+        ids, lengths = reader.encode(texts)  # [N, T], [N]
         splits, _ = split_rows(Dataset(ids, labels, lengths=lengths), self.split_seed, self.split)
-        size = tokenizer.get_vocab_size()
+        words = reader.sizes["vocabulary"] - len(known_pairs(reader.tokenizer))
         return Task(
             splits,
-            sizes={"vocabulary": size, "pad": pad_id(tokenizer)},
+            sizes=reader.sizes,
             outputs=len(classes),
             class_names=tuple(classes),
-            reader=TextReader(tokenizer=tokenizer, distinct=words, column=self.text_column),
+            reader=reader,
             ood={
                 "random-tokens": lambda: OodSet(
-                    random_tokens(ids[test], lengths[test], size, len(SPECIAL))[:OOD_ROWS]
+                    random_tokens(ids[test], lengths[test], words, len(SPECIAL))[:OOD_ROWS]
                 )
             },
             display=show_texts([texts[i] for i in test.tolist()]),

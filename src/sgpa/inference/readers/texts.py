@@ -6,16 +6,29 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.files import write_text
 from sgpa.core.limits import size_check
 from sgpa.data.texts.tables import TEXT_COLUMNS, read_unlabelled
-from sgpa.data.texts.tokenizer import MAX_TOKENS, encode, unknown_words
+from sgpa.data.texts.tokenizer import (
+    MAX_TOKENS,
+    add_pairs,
+    encode,
+    has_words,
+    pad_id,
+    train_tokenizer,
+    train_word_tokenizer,
+    unknown_words,
+)
 from sgpa.inference.readers.base import TOKENIZER, Rows, existing, save_settings
 
 MOST_TOKENS = 1_000_000
+FEW_TEXTS = 10_000  # up to here the order of words says little beside which words there are
+TEXTS_FOR_PAIRS = 1000  # from here on pairs of words say more than they cost
+TOKENS_WITH_PAIRS = 1024  # of a text
 TABLES = (".csv", ".tsv", ".tab", ".parquet")
 
 
@@ -24,7 +37,7 @@ TABLES = (".csv", ".tsv", ".tab", ".parquet")
 class TextReader:
     """Texts as the ids of a tokenizer, at most `max_tokens` of them; `column` is theirs in tables.
 
-    With `distinct` every token of a text is read once, where it occurs first.
+    With `distinct` every token of a text is read once, where it occurs first, pairs of words included.
     """
 
     tokenizer: Tokenizer
@@ -39,11 +52,55 @@ class TextReader:
     def __post_init__(self) -> None:
         check_fields("texts", [size_check("max_tokens", self.max_tokens, MOST_TOKENS, least=3)])
 
+    @staticmethod
+    def fit(
+        texts: Sequence[str],
+        *,
+        vocabulary: int = 8000,
+        lowercase: bool = True,
+        words: bool = True,
+        pairs: bool = True,
+        column: str | None = None,
+    ) -> "TextReader":
+        """The reader of a table of texts.
+
+        Args:
+            texts: Training texts.
+            vocabulary: Largest number of tokens, without pairs.
+            lowercase: Whether upper and lower case are the same.
+            words: Whether a text is its different words, where texts are few and blanks separate words, and
+                not a sequence of pieces of words.
+            pairs: Whether pairs of neighbouring words are tokens too, where texts are many enough.
+            column: Their column.
+
+        Example:
+            >>> TextReader.fit(["a good film", "a bad film"] * 10).distinct
+            True
+        """
+        if not (words and len(texts) <= FEW_TEXTS and has_words(texts)):
+            tokenizer = train_tokenizer(texts, vocabulary=vocabulary, lowercase=lowercase)
+            return TextReader(tokenizer=tokenizer, column=column)
+        tokenizer = train_word_tokenizer(texts, vocabulary)
+        if not (pairs and len(texts) >= TEXTS_FOR_PAIRS):
+            return TextReader(tokenizer=tokenizer, distinct=True, column=column)
+        tokenizer = add_pairs(tokenizer, texts)
+        return TextReader(tokenizer=tokenizer, max_tokens=TOKENS_WITH_PAIRS, distinct=True, column=column)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What the embedding of a model has to know."""
+        size = self.tokenizer.get_vocab_size()
+        return {"vocabulary": size, "pad": pad_id(self.tokenizer), "max_tokens": self.max_tokens}
+
+    def encode(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Ids [N, T] of texts, and their lengths [N]."""
+        return encode(self.tokenizer, texts, self.max_tokens, distinct=self.distinct)
+
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """One text a line of .txt files, the text column of tables, and texts given directly."""
         about = read_rows(files, texts, column, column_names(self.column, TEXT_COLUMNS), "text")
         rows = [row["text"] for row in about]
-        ids, _ = encode(self.tokenizer, rows, self.max_tokens, distinct=self.distinct)  # [N, T]
+        ids, _ = self.encode(rows)  # [N, T]
         return Rows(ids, about, unknown=unknown_words(self.tokenizer, rows))
 
     def save(self, folder: Path) -> None:
