@@ -91,6 +91,15 @@ def test_rising_validation_nll_and_a_worse_second_stage_are_named():
     assert judge(steady).problems == ()
 
 
+def test_a_training_that_was_too_short_is_named():
+    falling = {"epoch": [1, 2, 3, 4, 5], "nll": [1.0] * 5, "validation": [2.0, 1.5, 1.0, 0.6, 0.5]}
+    (problem,) = judge(user_results(scores(0.9, 0.3), scores(0.6, 0.9), **falling)).problems
+    assert problem == (
+        "The validation NLL of SGPA still fell at the end of its training, by 0.100 in the last fifth: "
+        "more steps may help."
+    )
+
+
 def test_the_judged_model_is_the_first_of_the_recipe():
     results = user_results(scores(0.9, 0.3), scores(0.6, 0.9))
     for record in [r for r in results["records"] if r["method"] == "sgpa"]:

@@ -419,6 +419,14 @@ def test_progress_is_not_shown_twice(capsys):
     assert "training on 34 rows, 6 held out: at most" in capsys.readouterr().err
 
 
+def test_a_training_that_ended_too_soon_says_so(capsys):
+    x, y = two_classes()
+    for lr, falls in ((1e-3, True), (1e-6, False)):
+        optim = sgpa.OptimConfig(epochs=5, lr=lr, final_lr=lr, batch_size=8, select_every=1)
+        sgpa.fit(x, y, CONFIG, method="mle", optim=optim)
+        assert ("more than these 25 steps may help" in capsys.readouterr().err) == falls
+
+
 def test_every_class_has_its_share_of_the_held_out_rows(tmp_path):
     data = Dataset(torch.arange(100), torch.tensor([0] * 80 + [1] * 20))
     _, held_out = held_out_split(data, 0.15, 0, tmp_path)

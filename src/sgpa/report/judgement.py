@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sgpa.evaluation.curves import still_falls
 from sgpa.report.names import CLEAN, TRUST, Key, is_baseline, labels, metric
 from sgpa.report.tables import Cells
 
@@ -52,7 +53,7 @@ def judge(results: Mapping[str, Any]) -> Judgement | None:
         *_collapse(rows[key], others, names, curves),
         *_lost(key, rows[key], others, names),
         *_miscovered(rows[key]),
-        *_rising(results["curves"], names | labels(models)),
+        *_lengths(results["curves"], names | labels(models)),
     ]
     summary = _summary(key, rows[key], others, names)
     trusted = _trusted(key, results["records"])
@@ -242,8 +243,8 @@ def _miscovered(rows: Rows) -> list[str]:
     return sentences
 
 
-def _rising(curves: Sequence[Mapping[str, Any]], names: Mapping[Key, str]) -> list[str]:
-    """Trainings whose validation NLL rose after its minimum, and second stages worse than the first."""
+def _lengths(curves: Sequence[Mapping[str, Any]], names: Mapping[Key, str]) -> list[str]:
+    """Trainings whose validation NLL says too long or too short, and second stages worse than the first."""
     sentences = []
     for curve in curves:
         if curve.get("kind") != "training":
@@ -264,5 +265,10 @@ def _rising(curves: Sequence[Mapping[str, Any]], names: Mapping[Key, str]) -> li
             sentences.append(
                 f"The validation NLL of {name} rose from {best:.3f} to {last:.3f}: it overfits. The best "
                 "epoch was kept; more steps do not help."
+            )
+        if (fall := still_falls(values)) is not None:
+            sentences.append(
+                f"The validation NLL of {name} still fell at the end of its training, by {fall:.3f} in the "
+                "last fifth: more steps may help."
             )
     return sentences

@@ -44,6 +44,7 @@ class Display(AbstractContextManager["Display"]):
         self.epochs, self.clock = epochs, clock
         self.started = self.written = clock()
         self.stage, self.note = "", ""
+        self.validation: list[float] = []  # held-out NLL of the current stage
         self.done = self.epochs_before = 0.0
 
     def __enter__(self) -> "Display":
@@ -63,11 +64,13 @@ class Display(AbstractContextManager["Display"]):
     def on_progress(self, line: dict[str, Any]) -> None:
         """Advance the bar, or print a line where one is due; a stage that stops early counts as complete."""
         if line["run"] != self.stage:
-            self.stage, self.epochs_before = line["run"], self.done
+            self.stage, self.epochs_before, self.validation = line["run"], self.done, []
         within = line["epoch"] - 1 + line["step"] / line["steps"] if "step" in line else line["epoch"]
         self.done = self.epochs_before + (line["epochs"] if line.get("stopped_early") else within)
         nll = line.get("validation", {}).get("nll")
-        self.note = self.note if nll is None else f"held-out NLL {nll:.3f}"
+        if nll is not None:
+            self.validation.append(nll)
+            self.note = f"held-out NLL {nll:.3f}"
         self.bar.update(self.task, completed=self.done, description=self.stage, note=self.note)
         now = self.clock()
         if self.lines and now - self.written >= LINE_SECONDS:

@@ -48,6 +48,10 @@ class Plan:
         """For files and progress bars."""
         return f"{self.attention}-{self.method.id}"
 
+    def steps(self, rows: int) -> int:
+        """Of all stages of one member, for a number of training rows."""
+        return sum(stage.optim.epochs * -(-rows // stage.optim.batch_size) for stage in self.stages)
+
     def members(self, seed: int) -> tuple[int, ...]:
         """The seeds of the models it predicts with."""
         return self.method.member_seeds(seed)
