@@ -10,6 +10,7 @@ LARGEST = 4_096  # pixels of a side
 BRIGHTEST = 1e9  # means of pixels in any unit
 MOST_WORDS = 10_000_000
 MOST = 1_000_000  # tokens, types and widths
+MOST_ROUNDS = 64  # of message passing
 
 
 @checked
@@ -141,6 +142,8 @@ class GraphConfig:
         max_tokens: the most nodes and edges of a graph.
         endpoint_types: whether the token of an edge contains the types of the nodes it joins.
         undirected: whether both directions of an edge are one token, the mean of both, which costs half.
+        message_passing: rounds before the first layer in which every node adds up its edges, so that its
+            token contains its neighbours; 0 for none.
 
     >>> GraphConfig(node_types=28, edge_types=4).max_tokens
     256
@@ -152,13 +155,18 @@ class GraphConfig:
     max_tokens: int = 256
     endpoint_types: bool = False
     undirected: bool = False
+    message_passing: int = 0
 
     def __post_init__(self) -> None:
+        rounds = self.message_passing
         check_fields(
             "embedding",
             [
-                (name, getattr(self, name), 1 <= getattr(self, name) <= MOST, f"1 to {MOST}")
-                for name in ("node_types", "edge_types", "identifier_width", "max_tokens")
+                *(
+                    (name, getattr(self, name), 1 <= getattr(self, name) <= MOST, f"1 to {MOST}")
+                    for name in ("node_types", "edge_types", "identifier_width", "max_tokens")
+                ),
+                ("message_passing", rounds, 0 <= rounds <= MOST_ROUNDS, f"0 to {MOST_ROUNDS}"),
             ],
         )
 

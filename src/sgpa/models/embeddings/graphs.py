@@ -8,6 +8,7 @@ from sgpa.core.inputs import Graphs
 from sgpa.core.noise import sharded
 from sgpa.core.precision import recording
 from sgpa.models.config import GraphConfig
+from sgpa.models.layer import Mlp
 
 
 def one_direction(graphs: Graphs) -> Graphs:
@@ -24,12 +25,25 @@ def one_direction(graphs: Graphs) -> Graphs:
     )
 
 
+def incidence(edges: Tensor, nodes: int) -> Tensor:
+    """C [B, M, N], one where an edge [B, M, 2] ends at a node; edges that are padding (-1) end nowhere.
+
+    >>> incidence(torch.tensor([[[0, 2], [-1, -1]]]), 3).tolist()
+    [[[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]]
+    """
+    ends = edges.unsqueeze(-1) == torch.arange(nodes, device=edges.device)  # [B, M, 2, N]
+    return ends.any(2).float()
+
+
 class GraphEmbedding(nn.Module):
     """Node v: e(x_v) + W [P_v; P_v] + t_node. Edge (u, v): e(a_uv) + W [P_u; P_v] + t_edge.
 
     The orthonormal identifiers P encode which edge touches which node; the type vectors t distinguish nodes
     and edges. With `endpoint_types` an edge also has e_1(x_u) + e_2(x_v). Tokens: N nodes, then M edges,
     [B, N + M, E]. With `undirected` the tokens of (u, v) and (v, u) are replaced by their mean.
+
+    In a round of `message_passing` a node becomes MLP(x_v + sum of its edges); before each further round an
+    edge gets x_u + x_v added.
     """
 
     def __init__(self, config: GraphConfig, width: int) -> None:
@@ -42,6 +56,7 @@ class GraphEmbedding(nn.Module):
         self.ends = (
             nn.Embedding(2 * config.node_types, width) if config.endpoint_types else None
         )  # e_1, then e_2
+        self.rounds = nn.ModuleList(Mlp(width, dropout=0.0) for _ in range(config.message_passing))
 
     def forward(self, graphs: Graphs) -> tuple[Tensor, Tensor]:
         """Tokens and the padding mask (True at padding)."""
@@ -66,8 +81,19 @@ class GraphEmbedding(nn.Module):
                 ends_uv = (ends_uv + self.ends(x_v) + self.ends(x_u + self.config.node_types)) / 2
             edges = edges + ends_uv
         tokens = torch.cat([nodes, edges], 1) + identity
+        if self.rounds:
+            tokens = self.pass_messages(tokens, incidence(graphs.edges, graphs.nodes.shape[1]))
         padding = torch.cat([graphs.nodes < 0, graphs.edge_types < 0], 1)
         return tokens, padding
+
+    def pass_messages(self, tokens: Tensor, C: Tensor) -> Tensor:
+        """Tokens [B, N + M, E] after all rounds, for the incidence C [B, M, N]."""
+        nodes, edges = tokens.split([C.shape[2], C.shape[1]], 1)
+        C = C.to(tokens.dtype)
+        for i, mlp in enumerate(self.rounds):
+            edges = edges + C @ nodes if i else edges
+            nodes = mlp(nodes + C.mT @ edges)
+        return torch.cat([nodes, edges], 1)
 
     def trimmed(self, graphs: Graphs, multiple: int = 1) -> Graphs:
         """The graphs without the columns that are padding in all of them, where shapes may change."""
