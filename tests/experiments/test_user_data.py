@@ -307,6 +307,9 @@ def test_second_stage_of_molecules_has_a_quarter_of_the_rate():
         chosen = defaults_for(graphs, 255, outputs=1, likelihood="laplace", **given)
         assert (chosen.stage1.lr, chosen.stage2.lr) == (rate, rate / 4)
     assert [chosen.stage1.epochs, chosen.stage2.epochs] == [42, 78]
+    for rows, rounds in ((255, 0), (999, 0), (1000, 2)):
+        model = defaults_for(graphs, rows, outputs=1, likelihood="laplace").model
+        assert model.embedding.message_passing == rounds
 
 
 def test_steps_grow_with_the_number_of_rows_for_photographs_only():
@@ -317,7 +320,7 @@ def test_steps_grow_with_the_number_of_rows_for_photographs_only():
         assert steps == pytest.approx(6000, rel=0.02)
         assert chosen.stage1.epochs + chosen.stage2.epochs == chosen.total.epochs
     assert defaults_for(digits, 50_000, outputs=10).total.epochs == 20
-    for rows, steps in ((255, 1200), (2550, 5100), (10_000, 6000)):
+    for rows, steps in ((255, 4000), (850, 4000), (2550, 5100), (10_000, 6000)):
         chosen = defaults_for(PatchConfig(), rows, outputs=3)
         assert -(-rows // chosen.total.batch_size) * chosen.total.epochs == pytest.approx(steps, rel=0.02)
         assert chosen.stage1.epochs / chosen.total.epochs == pytest.approx(0.35, abs=0.02)

@@ -1,5 +1,7 @@
 """Small Transformers of every kind, and inputs for them."""
 
+from dataclasses import replace
+
 import torch
 
 from sgpa.core.inputs import Graphs
@@ -43,7 +45,11 @@ def graphs():
     return Graphs(nodes, edges, types, torch.randn(2, 3, 3))
 
 
-INPUTS = {"images": (PATCHES, images), "texts": (TOKENS, texts), "graphs": (GRAPHS, graphs)}
+INPUTS = {
+    "images": (PATCHES, images),
+    "texts": (TOKENS, texts),
+    "graphs": (replace(GRAPHS, message_passing=2), graphs),
+}
 
 
 def small(embedding=PATCHES, attention=None, **options):

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-KINDS = ("digits", "images", "texts", "molecules")
+KINDS = ("digits", "images", "house_numbers", "texts", "molecules")
 
 
 def main() -> None:

@@ -12,7 +12,13 @@ from typing import Any
 
 FOLDER = Path("docs/results/own-data")
 SECONDS = "CPU-s"
-TITLES = {"digits": "Digits", "images": "Images", "texts": "Texts", "molecules": "Molecules"}
+TITLES = {
+    "digits": "Digits",
+    "images": "Images",
+    "house_numbers": "House numbers",
+    "texts": "Texts",
+    "molecules": "Molecules",
+}
 START = """# Your own data, few rows
 
 Made by `python -m tools.own_data.page` from [measurements.jsonl](measurements.jsonl); each line of it by

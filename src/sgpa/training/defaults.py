@@ -64,7 +64,7 @@ class Kind:
 
 
 SHORT = Kind(steps=6000, batch_size=50, lr=3e-3)  # images of at most `FEW` patches
-IMAGES = Kind(steps=1200, batch_size=50, lr=3e-3, stage1_share=0.35, steps_per_row=2, most_steps=6000)
+IMAGES = Kind(steps=4000, batch_size=50, lr=3e-3, stage1_share=0.35, steps_per_row=2, most_steps=6000)
 TEXTS = Kind(steps=600, batch_size=32, lr=1e-3)
 LONG_TEXTS = Kind(steps=60, epochs=4, batch_size=32, lr=5e-5)  # that start as logistic regression
 FEATURES = Kind(steps=200, epochs=7, batch_size=32, lr=1e-3, kl_a=3e-3)  # of a frozen network
@@ -84,6 +84,8 @@ LONG = 256  # tokens of a text
 GROUPS = 128  # that the tokens of long texts are averaged to, at most
 GROUP = 4  # neighbouring tokens of long texts that are averaged to one, at least
 FEATURE_DROP = 0.3  # of the tokens of features
+MANY_GRAPHS = 1000  # training rows from which on neighbours are added up before the first layer
+ROUNDS = 2  # in so many rounds
 
 
 def kind_of(embedding: EmbeddingConfig) -> Kind:
@@ -152,6 +154,8 @@ def defaults_for(
             ("stage1_share", stage1_share, stage1_share is None or 0 < stage1_share < 1, "between 0 and 1"),
         ],
     )
+    if isinstance(embedding, GraphConfig) and rows >= MANY_GRAPHS:
+        embedding = replace(embedding, message_passing=ROUNDS)
     kind, attention = kind_of(embedding), attention_for(embedding)
     share = kind.share_for(rows) if stage1_share is None else stage1_share
     batch = batch_size or equal_batches(rows, min(kind.batch_size, max(8, rows // 4)))

@@ -80,12 +80,10 @@ def test_two_rounds_of_message_passing_by_hand():
         for b, ends in enumerate(edges.tolist()):
             nodes = list(before[b, :3].split(1))
             bonds = list(before[b, 3:].split(1))
-            for i, mlp in enumerate(layer.rounds):
-                for e, (u, v) in enumerate(ends):
-                    if i and u >= 0:
-                        bonds[e] = bonds[e] + nodes[u] + nodes[v]
+            for mlp in layer.rounds:
+                messages = [bond + nodes[u] + nodes[w] for bond, (u, w) in zip(bonds, ends, strict=True)]
                 nodes = [
-                    mlp(x + sum(bonds[e] for e, pair in enumerate(ends) if v in pair))
+                    x + mlp(x + sum(m for m, pair in zip(messages, ends, strict=True) if v in pair))
                     for v, x in enumerate(nodes)
                 ]
             real = ~padding[b]
@@ -114,7 +112,7 @@ def test_neighbours_reach_a_token_in_as_many_rounds_as_they_are_far():
     assert not torch.equal(chain.nodes, other.nodes)
     for rounds, reached in ((0, [False, False, True]), (1, [False, True, True]), (2, [True, True, True])):
         torch.manual_seed(0)
-        layer = GraphEmbedding(replace(GRAPHS, message_passing=rounds, endpoint_types=True), 8)
+        layer = GraphEmbedding(replace(GRAPHS, message_passing=rounds), 8)
         changed = (layer(chain)[0] - layer(other)[0]).abs().sum(-1)[0, :3] > 1e-6
         assert changed.tolist() == reached
 

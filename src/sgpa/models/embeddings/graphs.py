@@ -8,7 +8,6 @@ from sgpa.core.inputs import Graphs
 from sgpa.core.noise import sharded
 from sgpa.core.precision import recording
 from sgpa.models.config import GraphConfig
-from sgpa.models.layer import Mlp
 
 
 def one_direction(graphs: Graphs) -> Graphs:
@@ -35,6 +34,10 @@ def incidence(edges: Tensor, nodes: int) -> Tensor:
     return ends.any(2).float()
 
 
+def _mlp(width: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+
 class GraphEmbedding(nn.Module):
     """Node v: e(x_v) + W [P_v; P_v] + t_node. Edge (u, v): e(a_uv) + W [P_u; P_v] + t_edge.
 
@@ -42,8 +45,8 @@ class GraphEmbedding(nn.Module):
     and edges. With `endpoint_types` an edge also has e_1(x_u) + e_2(x_v). Tokens: N nodes, then M edges,
     [B, N + M, E]. With `undirected` the tokens of (u, v) and (v, u) are replaced by their mean.
 
-    In a round of `message_passing` a node becomes MLP(x_v + sum of its edges); before each further round an
-    edge gets x_u + x_v added.
+    In a round of `message_passing`, x_v <- x_v + MLP(x_v + the sum of e_uv + x_u + x_v over its edges), as in
+    a graph isomorphism network (Xu et al. 2019) with a residual connection.
     """
 
     def __init__(self, config: GraphConfig, width: int) -> None:
@@ -56,7 +59,7 @@ class GraphEmbedding(nn.Module):
         self.ends = (
             nn.Embedding(2 * config.node_types, width) if config.endpoint_types else None
         )  # e_1, then e_2
-        self.rounds = nn.ModuleList(Mlp(width, dropout=0.0) for _ in range(config.message_passing))
+        self.rounds = nn.ModuleList(_mlp(width) for _ in range(config.message_passing))
 
     def forward(self, graphs: Graphs) -> tuple[Tensor, Tensor]:
         """Tokens and the padding mask (True at padding)."""
@@ -90,9 +93,8 @@ class GraphEmbedding(nn.Module):
         """Tokens [B, N + M, E] after all rounds, for the incidence C [B, M, N]."""
         nodes, edges = tokens.split([C.shape[2], C.shape[1]], 1)
         C = C.to(tokens.dtype)
-        for i, mlp in enumerate(self.rounds):
-            edges = edges + C @ nodes if i else edges
-            nodes = mlp(nodes + C.mT @ edges)
+        for mlp in self.rounds:
+            nodes = nodes + mlp(nodes + C.mT @ (edges + C @ nodes))
         return torch.cat([nodes, edges], 1)
 
     def trimmed(self, graphs: Graphs, multiple: int = 1) -> Graphs:
