@@ -148,6 +148,19 @@ def test_adam_keeps_its_moments_over_all_epochs(tmp_path):
     assert steps == {6 * 4}  # six epochs of four batches
 
 
+def test_the_start_is_kept_where_training_makes_a_trained_model_worse(tmp_path):
+    """Also by a run that was stopped, and only there: a better epoch is preferred."""
+    point = trainer(method=Mle(), optim=replace(OPTIM, epochs=30)).fit().state_dict()
+    wild = replace(OPTIM, lr=3.0, warmup=0, epochs=3)
+    kept = trainer(method=Mle(), init_from=point, optim=wild).fit().state_dict()
+    assert same(point, kept)
+    with pytest.raises(Stop):
+        trainer(tmp_path, method=Mle(), init_from=point, optim=wild, on_progress=stop_at(2)).fit()
+    assert same(point, trainer(tmp_path, method=Mle(), init_from=point, optim=wild).fit().state_dict())
+    early = trainer(method=Mle(), optim=replace(OPTIM, epochs=1)).fit().state_dict()
+    assert not same(early, trainer(method=Mle(), init_from=early, optim=OPTIM).fit().state_dict())
+
+
 def test_the_learning_rate_rises_then_falls_linearly():
     optim = OptimConfig(epochs=10, lr=1.0, final_lr=0.1, warmup=2)
     rates = [optim.lr_at(step, 5) for step in range(50)]

@@ -159,7 +159,7 @@ class _Run:
             self.state.random = random_state()
         self.choices = [Choice(t.method, ""), *(Choice(m, suffix(m)) for m in t.extra_selectors)]
         self.files.start(self.choices)
-        if not resumed and getattr(t.config.embedding, "linear_start", False):
+        if not resumed and (t.init_from is not None or getattr(t.config.embedding, "linear_start", False)):
             # epoch 0 is useful already: it is kept where no later one is better
             for choice in self.choices:
                 self.select(choice, {"epoch": 0})
