@@ -82,7 +82,7 @@ def test_rising_validation_nll_and_a_worse_second_stage_are_named():
     results = user_results(scores(0.9, 0.3), scores(0.6, 0.9), earlier_validation=[0.8, 0.7], **training)
     worse, rising = judge(results).problems
     assert worse.startswith(
-        "The second stage of SGPA made its point model worse: validation NLL 0.700 before"
+        "The second stage of SGPA did not improve on its point model: validation NLL 0.700 before"
     )
     assert "rose from 0.712 to 0.869" in rising
     steady = user_results(

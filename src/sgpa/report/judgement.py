@@ -258,8 +258,8 @@ def _lengths(curves: Sequence[Mapping[str, Any]], names: Mapping[Key, str]) -> l
         best, last = min(values), values[-1]
         if first and best > min(first):
             sentences.append(
-                f"The second stage of {name} made its point model worse: validation NLL {min(first):.3f} "
-                f"before, {best:.3f} at its best epoch."
+                f"The second stage of {name} did not improve on its point model: validation NLL "
+                f"{min(first):.3f} before, {best:.3f} at its best epoch."
             )
         if last - best > max(LEAST_RISE, RISE * abs(best)):
             sentences.append(
