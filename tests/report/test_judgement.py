@@ -98,6 +98,11 @@ def test_a_training_that_was_too_short_is_named():
         "The validation NLL of SGPA still fell at the end of its training, by 0.100 in the last fifth: "
         "more steps may help."
     )
+    results = user_results(scores(0.9, 0.3), scores(0.6, 0.9), **falling)
+    results["curves"][-1]["method"] = (
+        "mle"  # the first stage of the model that predicts ends early on purpose
+    )
+    assert judge(results).problems == ()
 
 
 def test_the_judged_model_is_the_first_of_the_recipe():

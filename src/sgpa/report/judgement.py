@@ -53,7 +53,8 @@ def judge(results: Mapping[str, Any]) -> Judgement | None:
         *_collapse(rows[key], others, names, curves),
         *_lost(key, rows[key], others, names),
         *_miscovered(rows[key]),
-        *_lengths(results["curves"], names | labels(models)),
+        *_rising(results["curves"], names | labels(models)),
+        *_too_short(curves, names[key]),
     ]
     summary = _summary(key, rows[key], others, names)
     trusted = _trusted(key, results["records"])
@@ -243,8 +244,8 @@ def _miscovered(rows: Rows) -> list[str]:
     return sentences
 
 
-def _lengths(curves: Sequence[Mapping[str, Any]], names: Mapping[Key, str]) -> list[str]:
-    """Trainings whose validation NLL says too long or too short, and second stages worse than the first."""
+def _rising(curves: Sequence[Mapping[str, Any]], names: Mapping[Key, str]) -> list[str]:
+    """Trainings whose validation NLL rose after its minimum, and second stages worse than the first."""
     sentences = []
     for curve in curves:
         if curve.get("kind") != "training":
@@ -266,7 +267,15 @@ def _lengths(curves: Sequence[Mapping[str, Any]], names: Mapping[Key, str]) -> l
                 f"The validation NLL of {name} rose from {best:.3f} to {last:.3f}: it overfits. The best "
                 "epoch was kept; more steps do not help."
             )
-        if (fall := still_falls(values)) is not None:
+    return sentences
+
+
+def _too_short(curves: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    """The trainings of one model that ended while its validation NLL still fell."""
+    sentences = []
+    for curve in curves:
+        values = curve["data"].get("validation") or [] if curve.get("kind") == "training" else []
+        if (fall := still_falls([v for v in values if v is not None])) is not None:
             sentences.append(
                 f"The validation NLL of {name} still fell at the end of its training, by {fall:.3f} in the "
                 "last fifth: more steps may help."
