@@ -6,6 +6,7 @@ import time
 import uuid
 from collections import deque
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +20,7 @@ from sgpa.experiments.runner.jobs import Job, OnProgress, Work
 
 RETRIES = 2  # of a job whose process died: it resumes from its checkpoint
 VISIBLE_SECONDS = 60.0  # how long a machine may take to see a file that another one wrote
+FLUSH_SECONDS = 10.0  # how long a finished job waits until its progress has arrived
 MAX_MESSAGES = 10_000  # lines of progress that wait to be shown
 
 
@@ -152,11 +154,17 @@ class MessageQueue:
         self.lines.clear()
         return lines
 
+    def flush(self) -> None:
+        """Return when all lines are there that the calling process has put: calls arrive in their order."""
+
 
 def run(work: Work, queue: Any) -> None:
-    """Run a job in a process of the cluster."""
+    """Run a job in a process of the cluster; its progress has arrived when it ends."""
     torch.set_num_threads(1)
     work(partial(put, queue))
+    ray: Any = import_module("ray")
+    with suppress(ray.exceptions.RayError):  # progress may be lost, finished work may not
+        ray.get(queue.flush.remote(), timeout=FLUSH_SECONDS)
 
 
 def put(queue: Any, *line: Any) -> None:
