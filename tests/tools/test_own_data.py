@@ -43,3 +43,9 @@ def test_targets_of_a_method_that_was_not_measured_are_left_out():
     measured = [line("texts", 1, (0.9, 0.3), (0.8, 0.4))]
     assert "target" in page.section(measured, 300, {"NLL ↓": 0.2}, first="random forest")
     assert "target" not in page.section(measured, 300, {"NLL ↓": 0.2}, first="MiniLM")
+
+
+def test_the_page_is_up_to_date():
+    lines = (page.FOLDER / "measurements.jsonl").read_text(encoding="utf-8").splitlines()
+    made = page.page([json.loads(line) for line in lines])
+    assert (page.FOLDER / "README.md").read_text(encoding="utf-8") == made, "run python -m tools.own_data.page"
