@@ -1,5 +1,7 @@
 """Runs record the machine, the date and the versions they were made with."""
 
+import subprocess
+
 from sgpa.core import provenance
 from sgpa.core.files import read_json, write_json
 from sgpa.core.provenance import FILE, of_all
@@ -29,3 +31,17 @@ def test_facts_that_differ_between_folders_become_a_list(tmp_path):
         "date": "2026-01-03 09:00 UTC",
     }
     assert of_all([tmp_path / "nothing"]) == {}
+
+
+def test_a_package_below_a_repository_of_others_has_no_commit(tmp_path, monkeypatch):
+    monkeypatch.delenv("SGPA_COMMIT", raising=False)
+    installed = tmp_path / ".venv" / "provenance.py"
+    installed.parent.mkdir()
+    installed.write_text("")
+    for command in (
+        ["init", "-q"],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "a"],
+    ):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    monkeypatch.setattr(provenance, "__file__", str(installed))
+    assert provenance.provenance()["commit"] == "unknown"

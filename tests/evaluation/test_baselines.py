@@ -94,13 +94,15 @@ def test_values_have_the_mean_and_a_ridge_regression():
     assert (ridge.prediction.scale > 0).all()
 
 
-def test_ridge_regression_equals_that_of_scikit_learn():
-    sizes = [2 + (7 * i) % 11 for i in range(80)]
-    data = Dataset(graphs(sizes), torch.randn(80, generator=torch.Generator().manual_seed(0)))
-    splits = Splits(data[:50], data[50:65], data[65:])
+@pytest.mark.parametrize("rows", [12, 50])
+def test_ridge_regression_equals_that_of_scikit_learn_for_few_and_many_rows(rows):
+    sizes = [2 + (7 * i) % 11 for i in range(rows + 30)]
+    data = Dataset(graphs(sizes), torch.randn(len(sizes), generator=torch.Generator().manual_seed(0)))
+    splits = Splits(data[:rows], data[rows : rows + 15], data[rows + 15 :])
     x, held_out, test = (
         part.toarray() for part in simple_features(splits.train, splits.validation, splits.test)
     )
+    assert (len(x) > x.shape[1]) == (rows == 50)
     mean, std = x.mean(0), np.where(x.std(0) > 1e-9, x.std(0), np.inf)
     fits = [
         Ridge(alpha=10.0**k * x.shape[1]).fit((x - mean) / std, splits.train.targets)

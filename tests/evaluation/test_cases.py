@@ -59,3 +59,11 @@ def test_values_are_shown_by_error_and_by_width():
     assert shown["largest_errors"][0]["row"] == 1
     assert shown["widest"][0]["row"] == 2
     assert shown["largest_errors"][0]["low"] < 0 < shown["largest_errors"][0]["high"]
+
+
+def test_rows_that_are_sure_and_wrong_have_the_nll_of_the_metric():
+    prediction = Classification(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.zeros(2))
+    y = torch.tensor([1, 1])
+    assert sum(row_scores(prediction, y)["nll"]) / 2 == pytest.approx(
+        metrics.nll(prediction.probabilities, y)
+    )

@@ -173,6 +173,11 @@ def test_texts_are_compared_evaluated_and_exported(reviews, tmp_path, monkeypatc
     reviews.write_text(text.replace('a good film, number 1"', 'a fine film, number 1"'))
     load_task.cache_clear()  # as in another process
     assert "reviews have changed since" in sgpa("evaluate", out, "--again").complaint
+    exchanged = text.replace('",pos', '",p').replace('",neg', '",pos').replace('",p\n', '",neg\n')
+    assert exchanged.count("pos") == text.count("pos")
+    reviews.write_text(exchanged)
+    load_task.cache_clear()
+    assert "reviews have changed since" in sgpa("evaluate", out, "--again").complaint
     reviews.unlink()
     load_task.cache_clear()
     assert str(reviews) in sgpa("evaluate", out, "--again").complaint
@@ -301,6 +306,12 @@ def test_recipes_of_user_data_have_the_defaults_of_fit(tmp_path):
     assert find("digits").name == "digits"
 
 
+@pytest.mark.parametrize("method", ["mle", "mcd", "mfvi", "de", "posthoc"])
+def test_without_sgpa_every_method_trains_for_all_epochs(tmp_path, method):
+    recipe = user_recipe(ImageFolderConfig(path=str(tmp_path)), 240, epochs=50, methods=(method, "mle"))
+    assert [stage.optim.epochs for stage in plan(recipe, method).stages] == [50]
+
+
 def test_second_stage_of_molecules_has_a_quarter_of_the_rate():
     graphs = GraphConfig(node_types=3, edge_types=2)
     for rate, given in ((2e-3, {}), (1e-2, {"lr": 1e-2})):
@@ -335,7 +346,7 @@ def test_errors_name_the_options_of_the_command(tmp_path):
     complaint = sgpa("train", "text", table, "--column", "words", "--out", tmp_path / "run").complaint
     assert "name one with --label" in complaint
     complaint = sgpa("train", "molecules", table, "--out", tmp_path / "run").complaint
-    assert "as --smiles" in complaint
+    assert "name one with --smiles" in complaint
     assert not (tmp_path / "run").exists()
 
 

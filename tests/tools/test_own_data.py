@@ -48,4 +48,6 @@ def test_targets_of_a_method_that_was_not_measured_are_left_out():
 def test_the_page_is_up_to_date():
     lines = (page.FOLDER / "measurements.jsonl").read_text(encoding="utf-8").splitlines()
     made = page.page([json.loads(line) for line in lines])
-    assert (page.FOLDER / "README.md").read_text(encoding="utf-8") == made, "run python -m tools.own_data.page"
+    assert (page.FOLDER / "README.md").read_text(encoding="utf-8") == made, (
+        "run python -m tools.own_data.page"
+    )

@@ -185,7 +185,7 @@ def test_settings_that_would_be_ignored_are_refused():
         sgpa.fit(x, y, CONFIG, optim=OptimConfig(epochs=2), epochs=2, lr=1e-3)
 
 
-def test_bad_arguments_are_refused():
+def test_bad_arguments_are_refused(tmp_path):
     x, y = two_classes()
     with pytest.raises(ConfigError, match=r"epochs=1 \(allowed: 2 or more\)"):
         sgpa.fit(x, y, CONFIG, epochs=1)
@@ -197,7 +197,10 @@ def test_bad_arguments_are_refused():
     with pytest.raises(ConfigError, match=r"steps=10 \(allowed: none, where epochs is given\)"):
         sgpa.fit(x, y, CONFIG, steps=10, epochs=2)
     with pytest.raises(ConfigError, match="unknown method 'spga'; did you mean sgpa"):
-        sgpa.fit(x, y, CONFIG, method="spga")
+        sgpa.fit(x, y, CONFIG, method="spga", directory=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match=r"batch_size=0 \(allowed: 1 or more\)"):
+        sgpa.fit(x, y, CONFIG, batch_size=0)
     with pytest.raises(ConfigError, match=r"ts predicts classes; config\.likelihood='laplace'"):
         sgpa.fit(x, y, replace(CONFIG, outputs=1, likelihood="laplace"), method="ts")
     with pytest.raises(InputError, match="40 inputs but 39 targets"):

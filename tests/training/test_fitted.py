@@ -186,3 +186,20 @@ def test_missing_statistics_are_not_overlooked(model, tmp_path):
     (folder / "novelty.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"novelty\.safetensors is missing: the rule of trust needs it"):
         sgpa.load(folder)
+
+
+def test_nothing_is_left_of_a_model_that_was_saved_in_the_folder_before(model, tmp_path):
+    x, _ = two_classes()
+    model.save_pretrained(tmp_path)
+    plain = replace(model, novelty=None, rule=replace(model.rule, max_novelty=1.0))
+    plain.save_pretrained(tmp_path)
+    assert Fitted.load(tmp_path).novelty is None
+    same(Fitted.load(tmp_path).predict(x), plain.predict(x))
+
+
+def test_the_number_of_samples_is_saved(tmp_path):
+    x, y = two_classes()
+    three = sgpa.fit(x, y, CONFIG, method="sgpa", epochs=4, **QUIET).with_samples(3)
+    loaded = sgpa.load(three.save_pretrained(tmp_path))
+    assert loaded.samples == 3
+    same(loaded.predict(x), three.predict(x))

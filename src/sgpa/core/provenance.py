@@ -72,13 +72,20 @@ def _cpu() -> str:
 
 
 def _commit() -> str:
-    """The commit of the source tree: that of $SGPA_COMMIT, that of git, or 'unknown'."""
+    """The commit of the source tree: that of $SGPA_COMMIT, that of git, or 'unknown'.
+
+    A package that is installed below somebody's repository is no part of it, and has no commit.
+    """
     if named := os.environ.get("SGPA_COMMIT"):
         return named
-    command = ["git", "describe", "--always", "--dirty"]
-    here = Path(__file__).parent
+    here = Path(__file__)
     try:
-        completed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=here)
+        _git(here.parent, "ls-files", "--error-unmatch", here.name)
+        return _git(here.parent, "describe", "--always", "--dirty")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return completed.stdout.strip()
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder).stdout.strip()

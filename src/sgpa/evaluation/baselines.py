@@ -142,12 +142,16 @@ def _ridge(splits: Splits) -> Regression:
     x, held_out, test = ((part - mean) / np.where(std > 1e-9, std, np.inf) for part in dense)
     y, held_y = (np.asarray(part.targets, float) for part in (splits.train, splits.validation))
     centre = y.mean()
-    values, Q = np.linalg.eigh(x @ x.T)  # of the Gram matrix   [N], [N, N]
-    known, held_gram, test_gram = Q.T @ (y - centre), held_out @ x.T @ Q, test @ x.T @ Q
+    if len(x) > x.shape[1]:  # the smaller of the two equal systems, [F, F] or [N, N]
+        values, Q = np.linalg.eigh(x.T @ x)
+        known, to_held_out, to_test = Q.T @ (x.T @ (y - centre)), held_out @ Q, test @ Q
+    else:
+        values, Q = np.linalg.eigh(x @ x.T)
+        known, to_held_out, to_test = Q.T @ (y - centre), held_out @ x.T @ Q, test @ x.T @ Q
     best, answers = np.inf, (np.full(len(held_y), centre), np.full(len(test), centre))
     for penalty in PENALTIES:
-        dual = known / (values.clip(0) + penalty * x.shape[1])
-        predicted = centre + held_gram @ dual, centre + test_gram @ dual
+        weights = known / (values.clip(0) + penalty * x.shape[1])
+        predicted = centre + to_held_out @ weights, centre + to_test @ weights
         if (error := np.abs(predicted[0] - held_y).mean()) < best:
             best, answers = error, predicted
     return _regression(answers[1], answers[0], splits)

@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from sgpa.core.types import Classification, Prediction, Regression
-from sgpa.evaluation.metrics import laplace_mixture_nlls
+from sgpa.evaluation.metrics import laplace_mixture_nlls, nlls
 
 LEVELS = (0.5, 0.9)  # of intervals
 MOST_ROWS = 5000  # rows whose scores are kept
@@ -26,9 +26,8 @@ def row_scores(prediction: Prediction, targets: Tensor) -> dict[str, list[float]
     """
     y = targets.cpu().numpy()[:MOST_ROWS]
     if isinstance(prediction, Classification):
-        p = prediction.probabilities.cpu().double().numpy()[: len(y)]
-        nll = -np.log(np.maximum(p[np.arange(len(y)), y], np.finfo(float).tiny))
-        columns = {"accuracy": (p.argmax(1) == y).astype(int), "nll": nll}
+        p = prediction.probabilities.cpu()[: len(y)]
+        columns = {"accuracy": (p.numpy().argmax(1) == y).astype(int), "nll": nlls(p, y)}
     else:
         f = prediction.samples.cpu().double().numpy()
         nll = laplace_mixture_nlls(f, prediction.scale, targets.cpu().double().numpy())

@@ -55,6 +55,7 @@ __all__ = [
     "mce_20",
     "mce_all_classes",
     "nll",
+    "nlls",
     "reliability",
     "risk_coverage",
     "rmse",
@@ -106,14 +107,19 @@ def matthews(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
 
 
 def nll(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
-    """Mean of -log p(label) in nats.
+    """Mean of -log p(label) in nats; see `nlls`."""
+    return float(nlls(probabilities, labels).mean())
+
+
+def nlls(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:
+    """-log p(label) of every input in nats, [N].
 
     A probability of 0 counts as the smallest number its precision has, so that the value is finite: at most
     87.3 per input, or 16.6 for float16.
     """
     p, y = checked_classes(probabilities, labels)
     floor = TINY_FLOAT16 if dtype_of(probabilities) == "float16" else TINY
-    return float(-np.log(np.maximum(p[np.arange(len(y)), y], floor)).mean())
+    return -np.log(np.maximum(p[np.arange(len(y)), y], floor))
 
 
 def brier(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:

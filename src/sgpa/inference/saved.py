@@ -65,7 +65,9 @@ class SavedRun(TypedDict):
     seed: NotRequired[int]
     trainings: NotRequired[list[str]]
     data: NotRequired[dict[str, str]]
+    test_rows: NotRequired[str]
     arrays: NotRequired[bool]  # trained by `sgpa.fit`, without a reader
+    samples: NotRequired[int]  # of `Fitted.with_samples`
 
 
 @dataclass(frozen=True)

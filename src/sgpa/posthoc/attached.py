@@ -207,6 +207,7 @@ class AttachedGp:
         self._ready("as_module")
         return PredictionModule(self, self._attached("as_module")).eval()
 
+    @checked
     def export_onnx(self, path: str | Path, example: Any) -> Path:
         """Write the deterministic prediction with novelty as an ONNX file; weights are part of it.
 

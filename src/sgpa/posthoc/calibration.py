@@ -59,7 +59,8 @@ def calibrate(
             rows = Reservoir(int(min(MAX_ROWS, MAX_NUMBERS / seen.logits.shape[-1])))
         targets = aligned_targets(call, seen, shift)
         real = real_rows(seen)
-        keep = targets != IGNORED if real is None else (targets != IGNORED) & real
+        labelled = _labelled(targets)
+        keep = labelled if real is None else labelled & real
         rows.add([*read_rows(seen, gps, fitted.views).flat(keep), targets[keep]])
         if unfamiliar is None:
             strangers.add_changed(replace(call, padding=seen.padding))
@@ -94,6 +95,11 @@ def calibrate(
     )
 
 
+def _labelled(targets: Tensor) -> Tensor:
+    """False at class labels that stand for no label; every value is a target of a regressor."""
+    return torch.ones_like(targets, dtype=torch.bool) if targets.is_floating_point() else targets != IGNORED
+
+
 class Strangers:
     """What the model shows of rows that are unfamiliar, by kind; of each at most `MAX_STRANGERS`."""
 
@@ -105,8 +111,8 @@ class Strangers:
         """Rows of a batch, made unfamiliar."""
         if all(kind.full for kind in self.kinds.values()) and self.kinds:
             return
-        with suppress(InputError):  # a model need not take changed rows
-            for i, changed in enumerate(made_unfamiliar(call)):
+        for i, changed in enumerate(made_unfamiliar(call)):
+            with suppress(InputError):  # a model need not take every kind of changed rows
                 self.add(str(i), changed)
 
     def add(self, kind: str, call: Call) -> None:

@@ -1,6 +1,6 @@
 """What a data loader yields, as a call of the model; and what the model returns, as logits."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,15 +39,19 @@ class Call:
         sizes = {x.shape[0] if isinstance(x, Tensor) and x.ndim else None for x in values}
         return sizes.pop() if len(sizes) == 1 else None
 
+    def first(self, rows: int) -> "Call":
+        """The first rows without their targets; all of them where `rows` is not known."""
+        return self if self.rows is None else self._with_tensors(lambda x: x[:rows])
+
     def repeated(self, times: int) -> "Call":
         """All rows several times, one copy after the other; `rows` must be known."""
+        return self._with_tensors(lambda x: x.repeat(times, *[1] * (x.ndim - 1)))
 
-        def copies(x: Tensor) -> Tensor:
-            return x.repeat(times, *[1] * (x.ndim - 1))
-
-        options = {key: copies(x) for key, x in self.options.items()}
-        padding = None if self.padding is None else copies(self.padding)
-        return Call(tuple(copies(x) for x in self.args), options, None, padding)
+    def _with_tensors(self, change: Callable[[Tensor], Tensor]) -> "Call":
+        """The same call of changed tensors, without targets."""
+        options = {key: change(x) for key, x in self.options.items()}
+        padding = None if self.padding is None else change(self.padding)
+        return Call(tuple(change(x) for x in self.args), options, None, padding)
 
 
 def read_batch(batch: Any, device: torch.device) -> Call:

@@ -92,7 +92,7 @@ def fit_statistics(
         tokens.add([x.flatten(0, 1) if real is None else x[real] for x in every])
         _add_rows(rows, seen)
         if count < GAIN_ROWS:
-            first.append(call)
+            first.append(call.first(GAIN_ROWS - count))
         count, classes = count + len(seen.logits), seen.logits.shape[-1] > 1
     if head is None:
         raise InputError("fit: the loader yields no batch")

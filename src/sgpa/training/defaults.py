@@ -151,6 +151,7 @@ def defaults_for(
             ("steps", steps, not both, "none, where epochs is given"),
             ("steps", steps, steps is None or 2 <= steps <= 1000 * MOST, f"2 to {1000 * MOST}"),
             ("epochs", epochs, epochs is None or 1 <= epochs <= MOST, f"1 to {MOST}"),
+            ("batch_size", batch_size, batch_size is None or batch_size >= 1, "1 or more"),
             ("stage1_share", stage1_share, stage1_share is None or 0 < stage1_share < 1, "between 0 and 1"),
         ],
     )
@@ -158,7 +159,7 @@ def defaults_for(
         embedding = replace(embedding, message_passing=ROUNDS)
     kind, attention = kind_of(embedding), attention_for(embedding)
     share = kind.share_for(rows) if stage1_share is None else stage1_share
-    batch = batch_size or equal_batches(rows, min(kind.batch_size, max(8, rows // 4)))
+    batch = equal_batches(rows, min(kind.batch_size, max(8, rows // 4))) if batch_size is None else batch_size
     per_epoch = -(-rows // batch)
     if epochs is None:
         epochs = max(

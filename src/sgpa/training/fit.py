@@ -22,7 +22,7 @@ from sgpa.training.defaults import VALIDATION_SHARE, Defaults, defaults_for
 from sgpa.training.fit_data import Classes, as_data, check_rows, infer_embedding, split
 from sgpa.training.fit_display import Display, estimate_seconds, in_words
 from sgpa.training.fit_folder import save_choice
-from sgpa.training.fit_method import AUTO, point_method, resolve_method
+from sgpa.training.fit_method import AUTO, check_method, point_method, resolve_method
 from sgpa.training.fitted import Fitted
 from sgpa.training.left_out import LeftOut
 from sgpa.training.lock import locked
@@ -113,6 +113,7 @@ def fit(
     """
     check_seed(seed)
     check_device(device)
+    check_method(method)
     data, classes = as_data(
         inputs, targets, regression=config is not None and config.likelihood != "categorical"
     )

@@ -39,6 +39,12 @@ def with_default_kernel(config: ModelConfig) -> ModelConfig:
     return replace(config, attention=KernelAttentionConfig(kernel=kernel_for(config.embedding)))
 
 
+def check_method(method: str | Method) -> None:
+    """Raise for an unknown id."""
+    if isinstance(method, str) and METHOD_ALIASES.get(method, method) not in (*CATALOGUE, AUTO):
+        raise ConfigError(f"fit: unknown method {method!r}{nearest(method, (*CATALOGUE, AUTO))}")
+
+
 def resolve_method(method: str | Method, config: ModelConfig, sgpa: Sgpa) -> tuple[Method, ModelConfig]:
     """The method with the config's attention, and the config with the method's; refuses what is ignored.
 
@@ -51,10 +57,9 @@ def resolve_method(method: str | Method, config: ModelConfig, sgpa: Sgpa) -> tup
         known = {**CATALOGUE, AUTO: sgpa, "sgpa": sgpa}
         for name in ("sgpah", "sgpae"):
             known[name] = replace(CATALOGUE[name], base=sgpa)  # type: ignore[type-var]
-        method = METHOD_ALIASES.get(method, method)
-        if method not in known:
-            raise ConfigError(f"fit: unknown method {method!r}{nearest(method, known)}")
-        method, attention = _with_attention(known[method], with_default_kernel(config))
+        check_method(method)
+        named = known[METHOD_ALIASES.get(method, method)]
+        method, attention = _with_attention(named, with_default_kernel(config))
         config = replace(config, attention=attention)
     if config.likelihood != "categorical" and not method.regression:
         raise ConfigError(

@@ -135,6 +135,8 @@ class Fitted(Predictor):
             The directory.
         """
         folder, members = Path(directory), []
+        for name in (FILE, NOVELTY, COMBINED):  # of another model that was saved here
+            (folder / name).unlink(missing_ok=True)
         for i, (model, tensors) in enumerate(zip(self.models, self.calibrated, strict=True)):
             one = len(self.models) == 1
             target = model.save_pretrained(folder / ("model" if one else f"model-{i}"))
@@ -147,6 +149,7 @@ class Fitted(Predictor):
         if self.novelty is not None:
             write_tensors(folder / NOVELTY, self.novelty.tensors())
         facts = {"method": self.chosen, "attention": "own", "seed": 0, "arrays": True}
+        facts |= {} if self.samples is None else {"samples": self.samples}
         write_json(
             folder / FILE, facts | describe(folder, self.method, members, self.rule, self.classes)
         )  # last: a folder that has it is complete
@@ -166,6 +169,7 @@ class Fitted(Predictor):
             novelty,
             chosen=saved.metadata.get("method", saved.method.id),
             classes=saved.classes,
+            samples=saved.metadata.get("samples"),
         )
 
     def _repr_html_(self) -> str:

@@ -28,10 +28,10 @@ class SavedLine(TypedDict):
     """A line of the log."""
 
     epoch: int
-    nll: NotRequired[float]
-    kl_g: NotRequired[float]
-    kl_a: NotRequired[float]
-    seconds: NotRequired[float]
+    nll: float
+    kl_g: float
+    kl_a: float
+    seconds: float
     peak_memory_bytes: NotRequired[float | None]
     numerics: NotRequired[dict[str, int]]
     layers: NotRequired[list[SavedLayer]]

@@ -109,6 +109,20 @@ def test_csv_file_gives_graphs_targets_and_a_vocabulary(tmp_path):
 
 
 @needs_rdkit
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "smiles;y\nCC;1\nCO;2\n"),
+        ("a.tsv", "smiles\ty\nCC\t1\nCO\t2\n"),
+        ("a.csv", "smiles,y\nCC,1\n\nCO,2\n"),
+    ],
+)
+def test_semicolons_tabs_and_blank_lines_are_read_as_for_texts(tmp_path, name, text):
+    molecules = read_molecules(write(tmp_path / name, text))
+    assert (molecules.smiles, molecules.targets.tolist()) == (["CC", "CO"], [1.0, 2.0])
+
+
+@needs_rdkit
 def test_vocabulary_is_read_back_from_its_file(tmp_path):
     path = write(tmp_path / "vocab.json", json.dumps(PLAIN.to_json()))
     assert Vocabulary.read(path) == PLAIN
@@ -133,12 +147,12 @@ def test_vocabulary_is_read_back_from_its_file(tmp_path):
         ("smiles,y\n" + "C(,1\n" * 9, {}, "row 3: .*; and 6 more rows"),
         ("smiles,y\n", {}, "has no rows"),
         ("", {}, "has no rows"),
-        ("smiles,y\nCC\n", {}, "row 1 has 1 values, the header has 2"),
-        ("drug,y\nCC,1\n", {}, "no column is called smiles.*one of drug, y as smiles_column"),
-        ("smiles,a,b\nCC,1,2\n", {}, "name one of smiles, a, b as target_column"),
-        ("smiles,y\nCC,1\n", {"target_column": "z"}, "no single column 'z' among smiles, y"),
-        ("smiles,y,y\nCC,1,2\n", {}, "no single column 'y'"),
-        ('smiles,y\n"CC,1\n', {}, "cannot be read: unexpected end of data"),
+        ("smiles,y\nCC\n", {}, "row 1: 1 values for 2 columns"),
+        ("drug,y\nCC,1\n", {}, "which column holds the smiles.*are drug, y; name one with smiles_column"),
+        ("smiles,a,b\nCC,1,2\n", {}, "are smiles, a, b; name one with target_column"),
+        ("smiles,y\nCC,1\n", {"target_column": "z"}, "has no column 'z'; its columns are smiles, y"),
+        ("smiles,y,y\nCC,1,2\n", {}, "two columns have the same name"),
+        ('smiles,y\n"CC,1\n', {}, r"cannot be read \(unexpected end of data\)"),
     ],
 )
 def test_bad_files_are_refused_with_the_row(tmp_path, text, options, message):
@@ -156,13 +170,16 @@ def test_unknown_atoms_are_named():
 
 
 def test_files_that_are_not_tables_are_refused(tmp_path):
-    for name, message in (("a.csv", "does not exist"), ("a.sdf", r"must end in \.csv or \.parquet")):
+    for name, message in (
+        ("a.csv", "does not exist"),
+        ("a.sdf", r"are read from \.parquet, \.csv and \.tsv"),
+    ):
         with pytest.raises(InputError, match=message):
             read_molecules(tmp_path / name)
     with pytest.raises(InputError, match=r"a\.parquet cannot be read"):
         read_molecules(write(tmp_path / "a.parquet", "no parquet"))
     (tmp_path / "b.csv").write_bytes(b"smiles,y\nC\xff,1\n")
-    with pytest.raises(InputError, match="cannot be read: 'utf-8' codec"):
+    with pytest.raises(InputError, match=r"b\.csv is not UTF-8 text \(byte 10"):
         read_molecules(tmp_path / "b.csv")
 
 

@@ -190,6 +190,23 @@ def test_progress_of_processes_arrives_and_an_interrupt_does_not_wait_for_jobs(t
     assert multiprocessing.active_children() == []
 
 
+def wait_for_a_minute():
+    time.sleep(60)
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_processes_of_the_caller_alone():
+    mine = multiprocessing.get_context("spawn").Process(target=wait_for_a_minute, daemon=True)
+    mine.start()
+    try:
+        with pytest.raises(KeyboardInterrupt), Processes(1, silent):
+            raise KeyboardInterrupt
+        assert mine.is_alive()
+    finally:
+        mine.kill()
+        mine.join()
+
+
 def processes_with(token):
     """The processes that have a word in their environment."""
     process_ids = []
@@ -370,6 +387,12 @@ def test_a_folder_keeps_its_settings_when_the_recipe_changes(tmp_path, monkeypat
     write_json(tmp_path / "recipe.json", saved)
     with pytest.raises(CheckpointError, match=r"recipe\.json: unknown config type 'Another'"):
         RunFolder.at(tmp_path)
+
+
+def test_a_benchmark_of_no_seeds_is_refused(tmp_path):
+    run_folder = digits_run(tmp_path)
+    with pytest.raises(ConfigError, match=r"seeds=0 \(allowed: 1 to"):
+        benchmark(run_folder, plans(run_folder.recipe, ("mle",)), seeds=0)
 
 
 def test_torchrun_refuses_an_executor(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Inputs, Words
 from sgpa.data.dataset import Dataset, Splits
 from sgpa.data.sources import find
-from sgpa.data.texts.tables import read_columns
+from sgpa.data.tables import read_columns
 
 Sentence = Sequence[str]  # its words
 Features = Callable[[Sequence[Sentence]], Tensor]  # sentences -> [N, T, L, F]

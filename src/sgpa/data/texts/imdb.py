@@ -16,7 +16,7 @@ from sgpa.core.files import ensure_directory, read_tensors, write_tensors, write
 from sgpa.core.saved_tensors import Shape, check_tensors
 from sgpa.data.dataset import Dataset, Splits
 from sgpa.data.sources import cache_dir, find, stamp
-from sgpa.data.texts.tables import read_columns
+from sgpa.data.tables import read_columns
 from sgpa.data.texts.tokenizer import (
     MAX_TOKENS,
     VOCABULARY,

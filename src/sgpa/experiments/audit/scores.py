@@ -34,7 +34,7 @@ class RowScores:
     @property
     def nll(self) -> Floats:
         """-log p of the label, [N]."""
-        return -np.log(np.maximum(self.p[np.arange(len(self.y)), self.y], TINY))
+        return metrics.nlls(self.p, self.y)
 
     def means(self) -> dict[str, Floats]:
         """Metrics that are means over rows, as their terms [N].

@@ -8,6 +8,7 @@ from sgpa.core.errors import check_fields
 from sgpa.data.texts.tokenizer import MAX_TOKENS
 from sgpa.experiments.recipes.schema import Recipe
 from sgpa.experiments.tasks import ImageFolderConfig, MoleculeTableConfig, TextTableConfig
+from sgpa.methods import CATALOGUE
 from sgpa.models import (
     FeatureConfig,
     GraphConfig,
@@ -36,12 +37,13 @@ def user_recipe(
 ) -> Recipe:
     """The recipe for a user's data; sizes that the data decide are set when they are read.
 
-    Point methods train as long as the first stage of SGPA, and share that training with it.
+    Beside SGPA point methods train as long as its first stage, and share that training with it. Without
+    SGPA every method trains for all steps, as in `sgpa.fit`.
 
     Args:
         task: The folder or the table.
         rows: Training rows, which decide the number of epochs where neither `steps` nor `epochs` is given.
-        steps, epochs: Of both stages of SGPA together.
+        steps, epochs: Of a training; of SGPA of both stages together.
         batch_size, lr: Of the optimiser.
         methods: Ids of the methods to train.
         max_error: The share of wrong answers among the trusted ones that is accepted; for numbers the reach
@@ -64,10 +66,11 @@ def user_recipe(
         lr=lr,
     )
     shared = recipe_fields(defaults)
+    two_stages = any(CATALOGUE[method].trains.id == "sgpa" for method in methods)
     return Recipe(
         name=task.dataset,
         task=task,
-        optim=defaults.stage1,
+        optim=defaults.stage1 if two_stages else defaults.total,
         seeds=1,
         methods=tuple(methods),
         refit_scale=regression,

@@ -65,7 +65,7 @@ def benchmark(
         outcome = benchmark(run_folder, plans(run_folder.recipe, ("mle", "sgpa")), seeds=3)
     """
     process_group.begin(run_folder.device)
-    seeds = seeds or run_folder.recipe.seeds
+    seeds = run_folder.recipe.seeds if seeds is None else seeds
     limits = {"seeds": (seeds, MAX_RUNS), "workers": (workers, MAX_WORKERS)}
     check_fields(
         "benchmark", [(n, value, 1 <= value <= most, f"1 to {most}") for n, (value, most) in limits.items()]

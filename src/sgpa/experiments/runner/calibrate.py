@@ -8,6 +8,7 @@ from typing import Any
 
 from sgpa.core.errors import CheckpointError, InputError
 from sgpa.core.files import load_exactly, read_json, read_tensors, write_json, write_tensors
+from sgpa.core.inputs import tensors_of
 from sgpa.core.types import Predictor
 from sgpa.evaluation.results import Subject
 from sgpa.experiments.runner.run_folder import RunFolder
@@ -20,6 +21,7 @@ from sgpa.inference.trust import TrustRule
 from sgpa.methods import Calibration, Tensors
 from sgpa.models import Transformer, saving
 from sgpa.training.compare import refit_scale
+from sgpa.training.fingerprint import digest
 from sgpa.training.left_out import LeftOut
 from sgpa.training.plan import Plan
 from sgpa.training.run_state import FINISHED
@@ -102,6 +104,7 @@ def calibrate(
             "attention": plan.attention,
             "seed": seed,
             "data": {run_folder.recipe.task.dataset: task.fingerprint},
+            "test_rows": _test_rows(task),
             "trainings": [Path(relpath(f, cell)).as_posix() for f in run_folder.trainings(plan, seed)],
             **describe(cell, method, members, rule, task.class_names),
         }
@@ -123,12 +126,20 @@ def _left_out(plan: Plan, training: Path) -> LeftOut | None:
 
 
 def _check_data(cell: Path, metadata: Mapping[str, Any], task: Task, dataset: str) -> None:
-    """Raise if the data are not those that the cell was made from; version 0.1 did not note them."""
-    if metadata.get("data", {}).get(dataset, task.fingerprint) != task.fingerprint:
+    """Raise if the data are not those that the cell was made from; older versions noted less of them."""
+    same = metadata.get("data", {}).get(dataset, task.fingerprint) == task.fingerprint
+    if not same or metadata.get("test_rows", _test_rows(task)) != _test_rows(task):
         raise InputError(
             f"the data of {dataset} have changed since {cell} was trained, so its test rows are others now; "
             "train again into another folder"
         )
+
+
+def _test_rows(task: Task) -> str:
+    """A digest of the test rows in their order, without numbers that machines round differently."""
+    test = task.splits.test
+    whole = [x for x in tensors_of(test.inputs) if not x.is_floating_point()]
+    return digest(*whole, test.targets)
 
 
 def _combined(file: Path, plan: Plan, predictors: Sequence[Predictor], task: Task) -> Tensors:

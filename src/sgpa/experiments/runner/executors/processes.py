@@ -41,8 +41,10 @@ class Processes:
     def __init__(self, slots: int, on_progress: OnProgress) -> None:
         self.slots, self.on_progress = slots, on_progress
         self.again: list[Attempt] = []  # attempts whose process died
+        self.others: set[int] = set()  # ids of processes that the caller started
 
     def __enter__(self) -> "Processes":
+        self.others = {child.pid or 0 for child in multiprocessing.active_children()}
         self._open()
         return self
 
@@ -54,7 +56,8 @@ class Processes:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:  # do not wait for running jobs; they resume from their checkpoints
             for child in multiprocessing.active_children():
-                child.terminate()
+                if child.pid not in self.others:
+                    child.terminate()
         self.pool.shutdown(cancel_futures=True)
         self._show()
 

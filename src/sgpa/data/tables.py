@@ -1,0 +1,111 @@
+"""Tables that a user brings, column by column: Parquet, CSV or TSV.
+
+In messages, row 1 is the first below the header.
+"""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+from sgpa.core.errors import InputError, first_line
+from sgpa.core.files import check_file_name
+
+ROWS = "row 1 is the first below the header"
+Table = dict[str, list[Any]]  # column name -> its values, row by row; None where a value is missing
+
+
+def read_columns(path: Path) -> Table:
+    """All columns of a .parquet, .csv or .tsv file."""
+    check_file_name(path)
+    readers = {".parquet": _parquet, ".csv": _csv, ".tsv": _tsv, ".tab": _tsv}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(
+            f"{path}: tables are read from .parquet, .csv and .tsv files; convert it to one of them"
+        )
+    if not path.is_file():
+        raise InputError(f"{path} does not exist, or is not a file; check the path")
+    try:
+        table = reader(path)
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not UTF-8 text (byte {error.start} of it); save it again with that encoding"
+        ) from None
+    except (pyarrow.ArrowException, OSError, csv.Error) as error:
+        raise InputError(
+            f"{path} cannot be read ({first_line(error)}); it is damaged or has the wrong ending"
+        ) from None
+    if not table or not len(next(iter(table.values()))):
+        raise InputError(f"{path} has no rows below its header; nothing to read")
+    return table
+
+
+def _parquet(path: Path) -> Table:
+    table = pyarrow.parquet.read_table(path)
+    return {name: table.column(name).to_pylist() for name in table.column_names}
+
+
+def _csv(path: Path) -> Table:
+    return _delimited(path, None, csv.QUOTE_MINIMAL)
+
+
+def _tsv(path: Path) -> Table:
+    # quotes are plain characters here, as in most published TSV files: one stray quote at the start of a
+    # text would otherwise swallow all rows up to the next one
+    return _delimited(path, "\t", csv.QUOTE_NONE)
+
+
+def _delimited(path: Path, delimiter: str | None, quoting: Any) -> Table:
+    before = csv.field_size_limit(2**31 - 1)  # the default refuses long documents
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            if delimiter is None:
+                header = file.readline()
+                delimiter = (
+                    ";" if "," not in header and ";" in header else ","
+                )  # some spreadsheets write semicolons
+                file.seek(0)
+            rows = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)
+            return _by_column(path, rows)
+    finally:
+        csv.field_size_limit(before)
+
+
+def _by_column(path: Path, rows: Any) -> Table:
+    names: list[str] = next(rows, [])
+    if len(set(names)) != len(names):
+        raise InputError(f"{path}: two columns have the same name in {', '.join(names)}; rename one")
+    table: Table = {name: [] for name in names}
+    count = 0
+    for cells in rows:
+        if not cells:  # blank lines are no rows
+            continue
+        count += 1
+        if len(cells) != len(names):
+            raise InputError(
+                f"{path}, row {count}: {len(cells)} values for {len(names)} columns ({ROWS}); "
+                "put quotes around texts that contain the separator"
+            )
+        for name, cell in zip(names, cells, strict=True):
+            table[name].append(cell or None)
+    return table
+
+
+def choose_column(path: Path, table: Table, given: str | None, common: Sequence[str], what: str) -> str:
+    """The column the caller named, or the first common name that the file has."""
+    if given is not None:
+        if given not in table:
+            raise InputError(f"{path} has no column {given!r}; its columns are {', '.join(table)}")
+        return given
+    lower = {name.strip().lower(): name for name in reversed(list(table))}  # the first of equal names wins
+    for name in common:
+        if name in lower:
+            return lower[name]
+    raise InputError(
+        f"{path}: which column holds the {what}? Its columns are {', '.join(table)}; "
+        f"name one with {what}_column, or call it {common[0]!r}"
+    )
