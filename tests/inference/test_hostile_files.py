@@ -15,6 +15,7 @@ from sgpa.inference import readers
 from sgpa.inference.saved import finished_cells, inside, read_saved
 from sgpa.models import Transformer
 from sgpa.models.saving import SCALE, set_scale
+from support.fixed_novelty import FixedNovelty
 from support.paths import KEPT, ROOT
 from support.small_models import small
 
@@ -131,7 +132,7 @@ def test_statistics_of_novelty_must_fit_the_model(exported):
 
 def test_an_answer_without_a_finite_novelty_is_not_given(exported):
     model = sgpa.load(exported)
-    object.__setattr__(model, "novelty", lambda rows: torch.full((len(rows),), torch.nan))
+    object.__setattr__(model, "novelty", FixedNovelty(torch.nan, model.novelty.model))
     with pytest.raises(NumericalError, match="novelty is not finite; its statistics were damaged"):
         model.predict(torch.rand(2, 1, 8, 8))
 

@@ -12,6 +12,7 @@ from sgpa.data.texts.tokenizer import train_tokenizer, train_word_tokenizer
 from sgpa.inference.answers import Trained, write_csv
 from sgpa.inference.readers import ImageReader, MoleculeReader, TextReader, read_leniently
 from sgpa.inference.trust import TrustRule
+from support.fixed_novelty import FixedNovelty
 
 
 class Brightness:
@@ -111,9 +112,7 @@ def test_a_text_of_unknown_words_is_unfamiliar_whatever_the_rest_looks_like():
     assert rows.unknown.tolist() == pytest.approx([0.0, 0.5, 1.0])
     rule = TrustRule(max_uncertainty=1.0, max_novelty=0.95)
 
-    def familiar(inputs):
-        return torch.zeros(len(inputs), dtype=torch.double)
-
+    familiar = FixedNovelty(0.0)
     answers = Trained(Brightness(), reader, rule, ("x", "y"), familiar).answers(rows)
     assert [answer["reason"] for answer in answers] == ["", "", "unfamiliar"]
     assert [answer["novelty"] for answer in answers] == [0.0, 0.0, 1.0]

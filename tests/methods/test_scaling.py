@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from torch.nn.functional import cross_entropy
 
 from sgpa.core.errors import InputError
-from sgpa.gp.temperature import best_temperature
+from sgpa.gp.temperature import careful_temperature
 from sgpa.methods.scaling import Objective, fit_matrix, matrix_scaling, vector_scaling
 
 
@@ -36,7 +36,7 @@ def test_vector_scaling_recovers_scale_and_offset():
 def test_vector_scaling_of_few_rows_is_about_a_temperature():
     f, y = drawn(45, 0.5 * torch.eye(10), [0.0] * 10, seed=1)
     test, labels = drawn(4000, 0.5 * torch.eye(10), [0.0] * 10, seed=2)
-    tempered = test / best_temperature(f.unsqueeze(0), y)
+    tempered = test / careful_temperature(f.unsqueeze(0), y)
     loose = fit_matrix(f, y, (1e-6, math.inf)).logits(test)
     shrunk = cross_entropy(vector_scaling(f, y).logits(test), labels)
     assert shrunk < cross_entropy(tempered, labels) + 0.05
@@ -96,7 +96,7 @@ def test_without_penalties_it_is_multinomial_logistic_regression():
 
 def test_infinite_penalties_leave_temperature_scaling():
     f, y = drawn(300, MIXED, [0.5, 0.0, -0.5])
-    expected = f / best_temperature(f.unsqueeze(0), y)
+    expected = f / careful_temperature(f.unsqueeze(0), y)
     torch.testing.assert_close(fit_matrix(f, y, (math.inf, math.inf)).logits(f), expected)
     strong = fit_matrix(f, y, (1e9, 1e9)).logits(f).softmax(-1)
     torch.testing.assert_close(strong, expected.softmax(-1), rtol=0, atol=1e-4)
@@ -137,4 +137,4 @@ def test_a_row_of_each_class_leaves_a_temperature():
     fitted = vector_scaling(f, y)
     assert torch.equal(fitted.weight, matrix_scaling(f, y).weight)
     assert fitted.penalties == (math.inf, math.inf)
-    torch.testing.assert_close(fitted.logits(f), (f / best_temperature(f.unsqueeze(0), y)).double())
+    torch.testing.assert_close(fitted.logits(f), (f / careful_temperature(f.unsqueeze(0), y)).double())

@@ -63,7 +63,7 @@ def test_kinds_that_a_model_refuses_do_not_hide_those_after_them():
     rows = batch(model, 60, 5)
     model.passes = []
     gp.calibrate([rows])
-    assert len(model.passes) == 5  # the rows and four kinds of changed ones
+    assert len(model.passes) == 6  # the rows and five kinds of changed ones
 
 
 def test_the_arguments_of_export_onnx_are_checked():

@@ -22,7 +22,7 @@ def test_special_tokens_and_padding_stay_as_they_are():
     padding[1, 7:] = True
     mask = (~padding).long()
     made = made_unfamiliar(Call(options={"input_ids": ids, "attention_mask": mask}, padding=padding))
-    assert len(made) == 4
+    assert len(made) == 5
     for call in made:
         changed = call.options["input_ids"]
         assert torch.equal(call.options["attention_mask"], mask)
@@ -30,6 +30,7 @@ def test_special_tokens_and_padding_stay_as_they_are():
         assert changed[0, 9] == ids[0, 9]
         assert torch.equal(changed[1, 6:], ids[1, 6:])
         assert not torch.equal(changed, ids)
+    assert all(len(row[1:-1].unique()) == 1 for row in made[4].options["input_ids"][[0, 2]])  # one word each
     backwards = made[2].options["input_ids"]
     assert backwards[0].tolist() == [1, 9, 8, 7, 6, 5, 4, 3, 2, 10]
     assert backwards[1].tolist() == [11, 16, 15, 14, 13, 12, 17, 18, 19, 20]

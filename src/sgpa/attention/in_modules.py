@@ -61,6 +61,12 @@ def total_kl(
         raise InputError(
             f"total_kl: {len(kls) - len(made)} of {len(kls)} MultiheadSgpa layers had no forward pass yet"
         )
+    trained = module.training and any(layer.attention.Z_g.requires_grad for layer in sgpa_layers(module))
+    if trained and torch.is_grad_enabled() and not any(kl.g.requires_grad for kl in made):
+        raise InputError(
+            "total_kl: the last forward pass kept no gradient, so the KL would not be trained; run it "
+            "outside torch.no_grad(), and checkpoint with use_reentrant=False"
+        )
     weight = 1.0 if dataset_size is None else 1 / dataset_size
     weight_a = weight if amortised_weight is None else amortised_weight
     return torch.stack([weight * kl.g + weight_a * kl.a.mean() for kl in made]).sum()

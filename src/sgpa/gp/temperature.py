@@ -4,10 +4,13 @@ import logging
 import math
 
 import torch
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 BOUND = 20.0  # temperatures are between 1 / BOUND and BOUND
 STARTS = (0.0, -0.25, 0.25, -0.5, 0.5, -0.75, 0.75, -0.95, 0.95)  # log T / log BOUND; T = 1 is tried first
+
+PRIOR = 0.25  # standard deviation of log T below 1
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +30,13 @@ def best_temperature(f: Tensor, targets: Tensor) -> Tensor:
     result is never worse. The bounds are tried as well, because an NLL that falls towards a bound becomes
     too flat for a gradient.
     """
+    T = _minimum(f, targets)
+    if not 1.01 / BOUND < T < BOUND / 1.01:
+        log.warning("the temperature stops at its bound: T = %.3g, allowed %.3g to %g", T, 1 / BOUND, BOUND)
+    return T
+
+
+def _minimum(f: Tensor, targets: Tensor) -> Tensor:
     f = f.detach().double()
 
     def temperature(u: Tensor) -> Tensor:
@@ -51,7 +61,24 @@ def best_temperature(f: Tensor, targets: Tensor) -> Tensor:
     search.step(closure)
     one, *ends = (u.new_tensor(x) for x in (0.0, -math.inf, math.inf))
     better_ends = [end for end in ends if nll(end) < nll(one)]
-    T = temperature(min([*better_ends, start, u.detach()], key=lambda u: float(nll(u))))
-    if not 1.01 / BOUND < T < BOUND / 1.01:
-        log.warning("the temperature stops at its bound: T = %.3g, allowed %.3g to %g", T, 1 / BOUND, BOUND)
-    return T
+    return temperature(min([*better_ends, start, u.detach()], key=lambda u: float(nll(u))))
+
+
+def careful_temperature(f: Tensor, targets: Tensor) -> Tensor:
+    """`best_temperature`, but few rows do not make a model much surer than it is.
+
+    Where all rows are right, the NLL falls until T reaches its bound, and the first wrong answer to another
+    row then costs everything. So below 1, log T has a normal prior with deviation `PRIOR`, which N rows
+    outweigh as N grows. T above 1 is that of `best_temperature`.
+    """
+    best = _minimum(f, targets)
+    if best >= 1:
+        return best_temperature(f, targets)
+    f = f.detach().double()
+
+    def cost(log_t: float) -> float:
+        nll = mixture_nll(f / math.exp(log_t), targets)
+        return float(len(targets) * nll + 0.5 * (log_t / PRIOR) ** 2)
+
+    log_t = minimize_scalar(cost, bounds=(float(best.log()), 0.0), method="bounded").x
+    return best.new_tensor(log_t).exp()

@@ -8,13 +8,17 @@ from torch import Tensor
 from sgpa.core.inputs import Inputs
 from sgpa.core.judgement import JudgedClassification, JudgedRegression, Judgement, with_judgement
 from sgpa.core.precision import require_finite
-from sgpa.core.types import Predictor, Regression
-from sgpa.inference.novelty import NoveltyOf
+from sgpa.core.types import Classification, Predictor, Regression
+from sgpa.data import Dataset
+from sgpa.inference.novelty import PARTS, NoveltyOf, pad_of
+from sgpa.inference.shortened import lengths_of, shortened
 from sgpa.inference.trust import TrustRule, choose
 from sgpa.methods import Calibration
 from sgpa.models import Transformer
 
 MOSTLY_UNKNOWN = 2 / 3  # of the words of a text
+SHORTENED = 500  # held-out sequences whose parts are predicted
+WHOLE = 0.25  # of the held-out sequences are so short that their answers get a temperature
 
 
 def fit_trust(
@@ -42,7 +46,36 @@ def fit_trust(
     known = None
     if residuals is not None and isinstance(prediction, Regression):
         known = residuals(prediction)
-    return choose(prediction, held_out.targets, measured, max_error=max_error, residuals=known), novelty
+    rule = choose(prediction, held_out.targets, measured, max_error=max_error, residuals=known)
+    if isinstance(prediction, Classification):
+        rule = _with_short_rows(rule, predictor, model, held_out)
+    return rule, novelty
+
+
+def _with_short_rows(
+    rule: TrustRule, predictor: Predictor, model: Transformer, held_out: Dataset
+) -> TrustRule:
+    """The rule with what parts of held-out sequences say of short ones; images and graphs have no parts."""
+    rows = held_out[torch.randperm(len(held_out), generator=torch.Generator().manual_seed(0))[:SHORTENED]]
+    pad = pad_of(model)
+    whole = lengths_of(rows.inputs, pad)
+    if whole is None:
+        return rule
+    probabilities: list[Tensor] = []
+    lengths: list[Tensor] = []
+    for seed in range(PARTS):
+        part = shortened(rows.inputs, pad, seed=seed)
+        assert part is not None
+        answer = predictor.predict(part)
+        assert isinstance(answer, Classification)
+        probabilities.append(answer.probabilities.cpu())
+        shorter = lengths_of(part, pad)
+        assert shorter is not None
+        lengths.append(shorter)
+    limit = float(torch.quantile(whole.double(), WHOLE))
+    return rule.with_short_rows(
+        torch.cat(probabilities), rows.targets.cpu().repeat(PARTS), torch.cat(lengths), limit
+    )
 
 
 def judged(
@@ -61,7 +94,8 @@ def judged(
         inputs: Rows to predict.
         unknown: The share of each input that the model cannot read [N]; what is left may look familiar.
     """
-    prediction = rule.calibrated(predictor.predict(inputs))
+    lengths = lengths_of(inputs, 0 if novelty is None else pad_of(novelty.model))
+    prediction = rule.calibrated(predictor.predict(inputs), lengths)
     require_finite(lambda: "the model's answers are not finite; it was damaged", prediction.score)
     measured = None if novelty is None else novelty(inputs)
     if measured is not None:

@@ -201,7 +201,7 @@ class NoveltyOf:
 
     def __call__(self, inputs: Inputs) -> Tensor:
         """Novelty of every row in [0, 1], [N]."""
-        return self.novelty(pooled_features(self.model, inputs), lengths_of(inputs, _pad(self.model)))
+        return self.novelty(pooled_features(self.model, inputs), lengths_of(inputs, pad_of(self.model)))
 
     def tensors(self) -> dict[str, Tensor]:
         """The statistics as named tensors in float32, to be saved."""
@@ -232,7 +232,7 @@ class NoveltyOf:
 
     def with_parts(self, inputs: Inputs) -> "NoveltyOf":
         """The same with short parts of held-out sequences, where there are enough; images have no parts."""
-        pad = _pad(self.model)
+        pad = pad_of(self.model)
         whole = lengths_of(inputs, pad)
         if whole is None:
             return self
@@ -252,7 +252,8 @@ class NoveltyOf:
         return replace(self, novelty=self.novelty.with_parts(features, lengths))
 
 
-def _pad(model: Transformer) -> int:
+def pad_of(model: Transformer) -> int:
+    """The id that fills up short rows of token ids."""
     return getattr(model.config.embedding, "pad", 0)
 
 

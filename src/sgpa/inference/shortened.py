@@ -19,7 +19,7 @@ def lengths_of(inputs: Inputs, pad: int = 0) -> Tensor | None:
 
 
 def shortened(inputs: Inputs, pad: int = 0, *, seed: int = 0) -> Inputs | None:
-    """One part of every sequence, from a random place; None for images and graphs.
+    """One part of every sequence, from its start or from a random place; None for images and graphs.
 
     The lengths are drawn evenly on a logarithmic scale, from a few tokens to the whole sequence.
 
@@ -68,6 +68,7 @@ def _places(real: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     longer = (lengths / shortest) ** torch.rand(N, generator=generator)  # 1 to the whole
     kept = (shortest * longer).round().long().clamp(max=lengths)
     first = ((lengths - kept + 1) * torch.rand(N, generator=generator)).long()
+    first = first * (torch.rand(N, generator=generator) < 0.5)
     steps = torch.arange(T)
     at = (first.unsqueeze(1) + steps).clamp(max=max(T - 1, 0))
     return at.to(real.device), (steps >= kept.unsqueeze(1)).to(real.device)

@@ -13,8 +13,10 @@ from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import torch
+from scipy.optimize import minimize_scalar
 from scipy.special import betaincinv
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Inputs
@@ -30,6 +32,8 @@ INTERVAL = 0.9  # of numbers: the interval that `max_error` is about
 LEAST_ROWS = 5  # held-out rows that an estimated limit keeps
 ROUNDING = 1e-4  # of an entropy
 MOST_KEPT = 1000  # held-out rows whose scores are kept with a rule
+STEEPEST = 2.0  # exponent of the temperature of short sequences
+SMALLEST = 1e-30  # probability whose logarithm is taken
 
 UNSURE, UNFAMILIAR = "unsure", "unfamiliar"
 
@@ -45,6 +49,8 @@ class SavedRule(TypedDict):
     residuals: NotRequired[list[float]]
     scores: NotRequired[list[float]]
     wrong: NotRequired[list[bool]]
+    short_length: NotRequired[float]
+    short_exponent: NotRequired[float]
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,8 @@ class TrustRule:
     residuals: tuple[float, ...] = ()  # of numbers: |y - mean| / deviation of held-out rows, ascending
     scores: tuple[float, ...] = ()  # of classes: entropy of familiar held-out rows
     wrong: tuple[bool, ...] = ()  # whether their answers were wrong
+    short_length: float = 0.0  # sequences with fewer tokens get a temperature; see `calibrated`
+    short_exponent: float = 0.0
 
     def __post_init__(self) -> None:
         scores, residuals = self.scores, self.residuals
@@ -73,6 +81,8 @@ class TrustRule:
                 ("residuals", residuals, ascending, "in ascending order from 0"),
                 ("scores", scores, all(score > -ROUNDING for score in scores), "0 or more each"),
                 ("wrong", self.wrong, len(self.wrong) == len(scores), "one for each of scores"),
+                ("short_length", self.short_length, 0 <= self.short_length < np.inf, "0 or more"),
+                ("short_exponent", self.short_exponent, 0 <= self.short_exponent <= STEEPEST, "0 to 2"),
             ],
         )
 
@@ -111,11 +121,44 @@ class TrustRule:
         limit, bound = _limit(np.array(self.scores), np.array(self.wrong), max_error)
         return replace(self, max_uncertainty=limit, max_error=max_error, bound=bound)
 
-    def calibrated(self, prediction: Prediction) -> Prediction:
-        """The prediction, for numbers with the residuals that its intervals are made of."""
+    def calibrated(self, prediction: Prediction, lengths: Tensor | None = None) -> Prediction:
+        """The prediction as held-out rows say that it should be.
+
+        Numbers get the residuals that their intervals are made of. Classes of a sequence of n tokens, fewer
+        than most held-out sequences have, get the probabilities p^(1 / T) / Σ p^(1 / T) with
+        T = (`short_length` / n)^`short_exponent`: a sentence says less than a page.
+        """
+        if isinstance(prediction, Classification):
+            if lengths is None or not self.short_exponent:
+                return prediction
+            return tempered(prediction, self._temperature(lengths))
         if not self.residuals or not isinstance(prediction, Regression):
             return prediction
         return replace(prediction, residuals=torch.tensor(self.residuals, dtype=torch.float64))
+
+    def _temperature(self, lengths: Tensor) -> Tensor:
+        return (self.short_length / lengths.double().clamp_min(1)).clamp_min(1) ** self.short_exponent
+
+    def with_short_rows(self, probabilities: Tensor, y: Tensor, lengths: Tensor, whole: float) -> "TrustRule":
+        """The rule with the exponent that fits parts of held-out sequences best.
+
+        Args:
+            probabilities: of the parts, [P, K].
+            y: classes of their sequences, [P].
+            lengths: tokens of the parts, [P].
+            whole: sequences from this length on are left as they are.
+        """
+        short = lengths < whole
+        if int(short.sum()) < NOVELTY_ROWS:
+            return self
+        log_p = probabilities.double().clamp_min(SMALLEST).log()[short]  # [P, K]
+        ratio = (whole / lengths.double().clamp_min(1))[short].unsqueeze(1)
+
+        def nll(exponent: float) -> float:
+            return float(cross_entropy(log_p / ratio**exponent, y[short]))
+
+        best = minimize_scalar(nll, bounds=(0.0, STEEPEST), method="bounded").x
+        return replace(self, short_length=whole, short_exponent=round(float(best), 6))
 
     def to_json(self) -> dict[str, Any]:
         """The limits as plain data; -inf is null, which every reader of JSON understands."""
@@ -136,6 +179,25 @@ class TrustRule:
         unsure = (uncertainty.cpu().double() > float(self.max_uncertainty)).tolist()
         new = [False] * len(unsure) if novelty is None else (novelty > float(self.max_novelty)).tolist()
         return [", ".join([UNSURE] * a + [UNFAMILIAR] * b) for a, b in zip(unsure, new, strict=True)]
+
+
+def tempered(prediction: Classification, temperature: Tensor) -> Classification:
+    """Probabilities at a temperature of its own for every row [N]; where it is 1 they stay as they are.
+
+    The mutual information stays what it was, as far as the entropy allows.
+    """
+    changed = (temperature != 1).to(prediction.probabilities.device)
+    if not changed.any():
+        return prediction
+    p = prediction.probabilities.double()
+    T = temperature.to(p).unsqueeze(1)
+    softer = (p.clamp_min(SMALLEST).log() / T).softmax(-1).to(prediction.probabilities)
+    p = torch.where(changed.unsqueeze(1), softer, prediction.probabilities)
+    entropy = torch.special.entr(p).sum(-1)
+    expected = torch.where(
+        changed, (entropy - prediction.mutual_information).clamp_min(0), prediction.expected_entropy
+    )
+    return Classification(p, expected)
 
 
 def make_judge(

@@ -13,7 +13,7 @@ from sgpa.core.inputs import Inputs
 from sgpa.core.limits import scale_check
 from sgpa.core.types import Classification, Prediction, Predictor, Regression
 from sgpa.data import Dataset
-from sgpa.gp.temperature import best_temperature
+from sgpa.gp.temperature import careful_temperature
 from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors, check_calibrated
 from sgpa.methods.mle import Mle
 from sgpa.methods.sgpa import Sgpa
@@ -84,7 +84,7 @@ class Ensemble(PostHoc):
                 int(targets[0]),
             )
             return {"temperature": log_p.new_ones(())}
-        return {"temperature": best_temperature(log_p[None], targets)}
+        return {"temperature": careful_temperature(log_p[None], targets)}
 
     def combine(self, predictors: Sequence[Predictor], calibration: Tensors = NOTHING) -> Predictor:
         """The predictor that averages all members."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from sgpa.core.errors import InputError
-from sgpa.gp.temperature import best_temperature
+from sgpa.gp.temperature import careful_temperature
 
 Floats = npt.NDArray[np.float64]
 
@@ -109,7 +109,7 @@ def fit_matrix(f: Tensor, y: Tensor, penalties: tuple[float, float]) -> Affine:
     """The minimum for given λ₁ and λ₂; `matrix_scaling` has the equation."""
     K = f.shape[1]
     f, y = f.double().cpu(), y.cpu()
-    T = float(best_temperature(f.unsqueeze(0), y))
+    T = float(careful_temperature(f.unsqueeze(0), y))
     if penalties == (math.inf, math.inf):
         return Affine(torch.eye(K, dtype=torch.float64) / T, torch.zeros(K, dtype=torch.float64), penalties)
     centred = np.asarray(f - f.mean(1, keepdim=True))

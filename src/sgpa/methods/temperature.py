@@ -7,7 +7,7 @@ from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Inputs
 from sgpa.core.limits import scale_check
 from sgpa.core.types import Prediction, Predictor
-from sgpa.gp.temperature import best_temperature
+from sgpa.gp.temperature import careful_temperature
 from sgpa.methods.base import (
     NOTHING,
     Calibration,
@@ -29,9 +29,9 @@ from sgpa.models.modes import evaluating
 class TemperatureScaling(PostHoc):
     """p(y | x) = 1/S Σ_s softmax(f_s / T), with the T that minimises the NLL of the validation rows.
 
-    The labels of a deterministic model (S = 1) do not change. T is kept in [0.05, 20], because the minimum
-    can be at 0 (all validation rows right by a margin) or at infinity (outputs unrelated to the labels). A
-    T at a bound is logged as a warning.
+    The labels of a deterministic model (S = 1) do not change. T is at most 20, as the minimum is at infinity
+    where outputs are unrelated to the labels; this is logged as a warning. Below 1 it has a prior, as the
+    minimum is at 0 where all validation rows are right (`careful_temperature`).
 
     Args:
         base: the method that trains; its model must predict by itself.
@@ -63,7 +63,7 @@ class TemperatureScaling(PostHoc):
         with evaluating(model):
             f = model.draw(data.validation.inputs)  # [S, N, K]
         check_finite(f, self.id, "outputs", "validation")
-        return {"temperature": best_temperature(f, targets)}
+        return {"temperature": careful_temperature(f, targets)}
 
     def predictor(self, model: Transformer, calibration: Tensors = NOTHING) -> Predictor:
         """The model with its outputs divided by T."""

@@ -81,7 +81,8 @@ def check_model(model: nn.Module) -> None:
         raise InputError("attach: a TorchScript model takes no hooks; attach to the model before torch.jit")
     if any(p.is_meta for p in model.parameters()):
         raise InputError(f"attach: weights of {type(model).__name__} are on the meta device; load them first")
-    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+    both = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    if both and any(name.rpartition(".")[2] == "decoder" for name, _ in model.named_modules()):
         raise InputError(
             f"attach: {type(model).__name__} is an encoder-decoder; allowed: encoders and decoder-only models"
         )

@@ -16,7 +16,7 @@ from sgpa.posthoc.answers import Answer, make_answer
 from sgpa.posthoc.calibration import calibrate
 from sgpa.posthoc.calls import Call, read_batch
 from sgpa.posthoc.draws import Sampler
-from sgpa.posthoc.fingerprint import weights_fingerprint, weights_version
+from sgpa.posthoc.fingerprint import WeightSums, weights_fingerprint, weights_version
 from sgpa.posthoc.generate import GeneratedToken, generate
 from sgpa.posthoc.hub import push
 from sgpa.posthoc.module import PredictionModule
@@ -53,7 +53,7 @@ class AttachedGp:
         self._fitted: Fitted | None = None
         self._adapter = adapter
         self._weights = None if adapter is None else adapter.model  # fingerprint of what was fitted
-        self._version = weights_version(model)
+        self._sums, self._version = WeightSums.of(model), weights_version(model)
         self._sampler: Sampler | None = None
 
     @property
@@ -80,8 +80,10 @@ class AttachedGp:
         _check_batches("fit", max_batches)
         options: dict[str, Any] = {"points": self._points, "share": self._share, "max_batches": max_batches}
         self._fitted = fit_statistics(model, self._sites, loader, head=self._head, **options)
+        self._sites = self._fitted.sites
         self._adapter = None
-        self._weights, self._version = weights_fingerprint(model), weights_version(model)
+        self._weights, self._sums = weights_fingerprint(model), WeightSums.of(model)
+        self._version = weights_version(model)
         return self
 
     @checked
@@ -159,7 +161,7 @@ class AttachedGp:
 
         Args:
             prompt: `input_ids` [B, T] of one length, such as a tokenizer returns.
-            max_new_tokens: tokens to generate; leave the loop to stop earlier.
+            max_new_tokens: tokens to generate at most; it ends when every row has its end token.
             sample: draw from the calibrated probabilities instead of taking the most probable token.
             seed: of the draws.
 
@@ -270,7 +272,7 @@ class AttachedGp:
         version = weights_version(model)
         if version == self._version:
             return
-        if weights_fingerprint(model) != self._weights:
+        if weights_fingerprint(model) != self._weights or not self._sums.agree(WeightSums.of(model)):
             raise InputError(
                 f"{type(model).__name__}: its weights changed after fit; fit and calibrate again"
             )

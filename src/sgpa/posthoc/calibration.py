@@ -72,6 +72,7 @@ def calibrate(
         raise InputError(
             f"calibrate: targets are {targets.dtype} for {logits.shape[1]} outputs (allowed: whole numbers)"
         )
+    check_outputs(logits, targets)
     with torch.enable_grad():
         fit = fit_classes(logits, carried, targets) if classes else fit_values(logits[:, 0], carried, targets)
     for kind, batches in (unfamiliar or {}).items():
@@ -98,6 +99,18 @@ def calibrate(
 def _labelled(targets: Tensor) -> Tensor:
     """False at class labels that stand for no label; every value is a target of a regressor."""
     return torch.ones_like(targets, dtype=torch.bool) if targets.is_floating_point() else targets != IGNORED
+
+
+def check_outputs(logits: Tensor, targets: Tensor) -> None:
+    """Raise where the outputs [N, C] are probabilities instead of logits, or one logit of two classes."""
+    if logits.shape[1] == 1:
+        if bool(((targets == 0) | (targets == 1)).all()):
+            raise InputError(
+                "calibrate: one output and targets 0 and 1; a classifier of two classes must return two "
+                "logits, such as torch.cat([torch.zeros_like(f), f], -1)"
+            )
+    elif bool((logits >= 0).all()) and bool(((logits.sum(1) - 1).abs() < 1e-3).all()):
+        raise InputError("calibrate: the model returns probabilities; attach to one that returns logits")
 
 
 class Strangers:
@@ -139,8 +152,14 @@ def aligned_targets(call: Call, seen: Pass, shift: bool) -> Tensor:
             "calibrate: the batch has no labels; yield (inputs, labels), or a mapping with 'labels'"
         )
     targets, expected = call.targets, seen.logits.shape[:-1]
+    targets = targets if targets.is_floating_point() else targets.long()
     if targets.ndim == len(expected) + 1 and targets.shape[-1] == 1:
         targets = targets.squeeze(-1)
+    if targets.shape == seen.logits.shape and targets.shape[-1] > 1:
+        raise InputError(
+            f"calibrate: labels of the shape of the outputs, {list(targets.shape)} (allowed: one class a "
+            "row, as its number; several labels a row are not supported)"
+        )
     if targets.shape != expected:
         raise InputError(
             f"calibrate: labels of shape {list(call.targets.shape)} for outputs {list(seen.logits.shape)}"

@@ -1,5 +1,6 @@
 """What a data loader yields, as a call of the model; and what the model returns, as logits."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from sgpa.core.user_code import errors_of
 
 TARGETS = ("labels", "label", "targets", "target")  # keys of a mapping that the model must not see
 KINDS = "a tensor, a mapping of the model's arguments, or a pair (inputs, targets)"
+MASK = "attention_mask"
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ def read_batch(batch: Any, device: torch.device) -> Call:
 
     Args:
         batch: a tensor, a mapping (such as a tokenizer returns) with or without labels, or a pair of any of
-            these, or of a tuple of positional arguments, and targets; or one of these in a list.
+            these, or of a tuple of positional arguments, and targets; or one of these in a list. The last of
+            three or more tensors are the targets, those before it the arguments.
         device: where the model is.
 
     Example:
@@ -73,6 +76,8 @@ def read_batch(batch: Any, device: torch.device) -> Call:
     targets = None
     if isinstance(batch, tuple | list) and len(batch) in (1, 2):
         batch, targets = (batch[0], None) if len(batch) == 1 else batch
+    elif isinstance(batch, tuple | list) and batch and all(isinstance(x, Tensor) for x in batch):
+        batch, targets = tuple(batch[:-1]), batch[-1]
     elif isinstance(batch, tuple | list):
         raise InputError(f"a batch must be {KINDS}; got a {type(batch).__name__} of {len(batch)}")
     if isinstance(batch, str | bytes | list):
@@ -82,9 +87,27 @@ def read_batch(batch: Any, device: torch.device) -> Call:
         return Call(tuple(_move(x, device) for x in args), {}, _targets(targets, device))
     options = {str(key): _move(value, device) for key, value in batch.items() if key not in TARGETS}
     inside = next((batch[key] for key in TARGETS if key in batch), None)
-    mask = options.get("attention_mask")
-    padding = mask == 0 if isinstance(mask, Tensor) and mask.ndim == 2 else None
+    padding = _padding(options.get(MASK))
     return Call((), options, _targets(inside if targets is None else targets, device), padding)
+
+
+def named_arguments(model: nn.Module, args: tuple[Any, ...]) -> dict[str, Any]:
+    """Positional arguments by the names that the model gives them; empty where it does not say."""
+    try:
+        return dict(inspect.signature(model.forward).bind(*args).arguments)
+    except (TypeError, ValueError):
+        return {}
+
+
+def padding_of(model: nn.Module, call: Call) -> Tensor | None:
+    """True at padding [B, T], also where the mask is a positional argument; None where there is no mask."""
+    if call.padding is not None or len(call.args) < 2:
+        return call.padding
+    return _padding(named_arguments(model, call.args).get(MASK))
+
+
+def _padding(mask: object) -> Tensor | None:
+    return mask == 0 if isinstance(mask, Tensor) and mask.ndim == 2 else None
 
 
 def logits_of(output: Any, model: nn.Module) -> Tensor:

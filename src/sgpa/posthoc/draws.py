@@ -63,7 +63,7 @@ class Sampler:
                 return seen, seen.logits.expand(samples, *seen.logits.shape)
             noise = Noise(self.sites, gps, sigma, seen, seed)
             if tape is not None and first is not None:
-                if first not in self.replays:
+                if first not in self.replays or not self._answers_from_a_place():
                     self._try(first, call, seen, tape)
                 tape.first_token = self.first_tokens[first]
                 if self.replays[first]:
@@ -105,6 +105,13 @@ class Sampler:
             if tape is not None:
                 undo.enter_context(tape.shortened())
             return logits_of(several(self.model), self.model)
+
+    def _answers_from_a_place(self) -> bool:
+        """Whether the token that a model answers from is that of a place, in every batch the same.
+
+        Classes of Hugging Face take the first or the last; others may take the one that a row names.
+        """
+        return type(self.model).__module__.startswith("transformers.models.")
 
     def _try(self, first: int, call: Call, seen: Pass, tape: Tape) -> None:
         """Find out what can be left out; rows of one token do not tell which token a model answers from."""

@@ -42,11 +42,22 @@ class FeatureGp:
         return FeatureGp(centre.float(), root.float().contiguous(), gp)
 
     def variance(self, x: Tensor) -> Tensor:
-        """Prior variance that the inducing points leave at x [..., E], in [0, 1]: [...]."""
+        """Prior variance that the inducing points leave at rows x [..., E], in [0, 1]: [...] in float32.
+
+        Near the inducing points it is as small as 1e-5, and scales that are fitted to it are large. float32
+        would leave rounding errors of 4e-6, so it is computed in float64 where the device has it.
+        """
+        return self._variance(x.float() if x.device.type == "mps" else x.double()).float()
+
+    def token_variance(self, x: Tensor) -> Tensor:
+        """The same at tokens x [B, T, E] in float32: their average needs no more."""
+        return self._variance(x.float())
+
+    def _variance(self, x: Tensor) -> Tensor:
         if x.shape[-1] != len(self.centre):
             raise InputError(f"head: its input has width {x.shape[-1]}, in training {len(self.centre)}")
         with full_precision(x):
-            whitened = (x.float() - self.centre) @ self.root
+            whitened = (x - self.centre.to(x)) @ self.root.to(x)
         return self.gp.variance(whitened.unsqueeze(-2)).squeeze(-1)
 
     def to(self, device: torch.device) -> "FeatureGp":

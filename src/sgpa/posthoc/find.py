@@ -8,22 +8,26 @@ from sgpa.attention.base import Attention
 from sgpa.core.errors import InputError, nearest
 from sgpa.posthoc.sites import OwnSite, ProjectedSite, Site, TorchSite
 
-# names of the projections of queries, keys and values: BERT, RoBERTa; DistilBERT; Llama, Qwen, ViT; T5
+# names of the projections of queries, keys and values: BERT, RoBERTa; DistilBERT; Llama, Qwen, ViT; T5;
+# DeBERTa v2 and v3; diffusers
 SEPARATE = (
     ("query", "key", "value"),
     ("q_lin", "k_lin", "v_lin"),
     ("q_proj", "k_proj", "v_proj"),
     ("q", "k", "v"),
+    ("query_proj", "key_proj", "value_proj"),
+    ("to_q", "to_k", "to_v"),
 )
-PACKED = ("qkv", "c_attn")  # timm; GPT-2
-OUTPUTS = ("o_proj", "out_proj", "out_lin", "proj", "c_proj", "o")
-HEADS = ("num_heads", "num_attention_heads", "n_heads")
-WIDTHS = ("head_dim", "attention_head_size", "key_value_proj_dim")
+PACKED = ("qkv", "c_attn", "Wqkv", "to_qkv")  # timm; GPT-2; ModernBERT; others
+BY_HEAD = ("query_key_value",)  # GPT-NeoX, Bloom: queries, keys and values of a head are side by side
+OUTPUTS = ("o_proj", "out_proj", "out_lin", "proj", "c_proj", "o", "Wo", "to_out", "dense")
+HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhead")
+WIDTHS = ("head_dim", "attention_head_size", "head_size", "key_value_proj_dim")
 
 SUPPORTED = (
-    "attention modules with projections q_proj/k_proj/v_proj, query/key/value, q_lin/k_lin/v_lin, qkv or "
-    "c_attn (Hugging Face, timm), nn.MultiheadAttention, and this library's DotProductAttention and "
-    "KernelAttention"
+    "attention modules with projections q_proj/k_proj/v_proj, query/key/value, q_lin/k_lin/v_lin, "
+    "to_q/to_k/to_v, qkv, Wqkv or c_attn and an integer num_heads (Hugging Face, timm), "
+    "nn.MultiheadAttention, and this library's DotProductAttention and KernelAttention"
 )
 
 
@@ -73,7 +77,7 @@ def recognise(name: str, module: nn.Module) -> Site | None:
     for names in SEPARATE:
         if children.keys() >= set(names) and (width := _width(children[names[0]])):
             return _projected(name, module, children, names[0], width, 1)
-    for packed in PACKED:
+    for packed in (*PACKED, *BY_HEAD):
         if packed in children and (width := _width(children[packed])):
             return _projected(name, module, children, packed, width, 3)
     return None
@@ -82,13 +86,27 @@ def recognise(name: str, module: nn.Module) -> Site | None:
 def _projected(
     name: str, module: nn.Module, children: dict[str, nn.Module], query: str, width: int, parts: int
 ) -> Site | None:
-    heads = _number(module, HEADS)
+    """The site of linear maps; None where their widths do not agree, as of gates beside the queries."""
+    heads, width = _number(module, HEADS), width // parts
     if (head_width := _number(module, WIDTHS)) is not None:
-        heads = width // parts // head_width  # also where keys and values are grouped
-    if not heads or width % (parts * heads):
+        heads = width // head_width  # also where keys and values are grouped
+    output = next((linear for key in OUTPUTS if (linear := _linear(children.get(key))) is not None), None)
+    if not heads or width % heads or (output is not None and _inputs(output) != width):
         return None
-    output = next((children[key] for key in OUTPUTS if key in children), None)
-    return ProjectedSite(name, module, heads, children[query], output, parts)
+    return ProjectedSite(name, module, heads, children[query], output, parts, by_head=query in BY_HEAD)
+
+
+def _linear(module: nn.Module | None) -> nn.Module | None:
+    """The linear map, alone or as the first of a sequence with dropout."""
+    first = module[0] if isinstance(module, nn.Sequential) and len(module) else module
+    return None if first is None or _width(first) is None else first
+
+
+def _inputs(projection: nn.Module) -> int | None:
+    """Inputs of a linear map; GPT-2's Conv1D has them first."""
+    size = _number(projection, ("in_features", "nx"))
+    weight = getattr(projection, "weight", None)
+    return int(weight.shape[0]) if size is None and weight is not None else size
 
 
 def _number(module: nn.Module, names: Sequence[str]) -> int | None:

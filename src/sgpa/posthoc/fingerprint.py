@@ -1,11 +1,14 @@
 """Whether a model is the one that a GP was fitted to."""
 
 import hashlib
+from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.linalg import vector_norm
 
 ENTRIES = 64  # of every tensor that count
+ROUNDING = 1e-9  # of a norm
 
 
 def weights_fingerprint(model: nn.Module) -> str:
@@ -17,6 +20,31 @@ def weights_fingerprint(model: nn.Module) -> str:
         digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}".encode())
         digest.update(some.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class WeightSums:
+    """Sum and norm of every parameter: a change of a single entry shows, being moved does not."""
+
+    sums: tuple[tuple[float, float, int], ...]  # sum, norm and number of entries
+
+    @staticmethod
+    def of(model: nn.Module) -> "WeightSums":
+        """In float64 where the device has it; entries are not copied."""
+        sums = []
+        for p in model.parameters():
+            x, dtype = p.detach(), torch.float32 if p.device.type == "mps" else torch.float64
+            sums.append((float(x.sum(dtype=dtype)), float(vector_norm(x, dtype=dtype)), x.numel()))
+        return WeightSums(tuple(sums))
+
+    def agree(self, other: "WeightSums") -> bool:
+        """Equal to rounding, which differs between devices."""
+
+        def near(one: tuple[float, float, int], two: tuple[float, float, int]) -> bool:
+            allowed = ROUNDING * one[1]
+            return abs(one[1] - two[1]) <= allowed and abs(one[0] - two[0]) <= allowed * one[2] ** 0.5
+
+        return len(self.sums) == len(other.sums) and all(map(near, self.sums, other.sums))
 
 
 def weights_version(model: nn.Module) -> tuple[tuple[int, int], ...]:

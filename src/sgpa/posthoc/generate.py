@@ -48,6 +48,8 @@ def _tokens(
 ) -> Iterator[GeneratedToken]:
     cache = import_module("transformers").DynamicCache()
     length = ids.shape[1]
+    ends = _end_tokens(gp).to(ids.device)
+    ended = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
     for _ in range(count):
         mask = torch.ones(ids.shape[0], length, dtype=torch.long, device=ids.device)
         answer = gp.predict(
@@ -62,3 +64,15 @@ def _tokens(
         chosen = p.gather(-1, token.unsqueeze(-1)).squeeze(-1)
         yield GeneratedToken(token, chosen, answer.entropy[:, -1], answer.novelty[:, -1])
         ids, length = token.unsqueeze(-1).to(ids.device), length + 1
+        ended |= torch.isin(ids.squeeze(-1), ends)
+        if bool(ended.all()):
+            return
+
+
+def _end_tokens(gp: "AttachedGp") -> Tensor:
+    """Tokens that end a text, as the model's config names them; none where it does not."""
+    model = gp._attached("generate")
+    for config in (getattr(model, "generation_config", None), getattr(model, "config", None)):
+        if (ends := getattr(config, "eos_token_id", None)) is not None:
+            return torch.tensor([ends] if isinstance(ends, int) else list(ends))
+    return torch.empty(0, dtype=torch.long)

@@ -33,7 +33,7 @@ class HeadGps:
     lengthscale: Tensor  # ℓ                                                     [H]
     spread: Tensor  # standard deviation of the heads' outputs over tokens       [H, V]
     gain: Tensor  # squared derivative of the outputs by a unit of spread        [H]
-    L_inv: Tensor  # L^-1 with L L' = K_zz                                       [H, M, M]
+    L_inv: Tensor  # L^-1 with L L' = K_zz, in float64 where the device has it   [H, M, M]
 
     @staticmethod
     def make(
@@ -43,7 +43,7 @@ class HeadGps:
         K_zz = ArdRbfKernel.exponent(Z.double(), Z.double()).exp()  # [H, M, M]
         K_zz = 0.5 * (K_zz + K_zz.mT)
         L = cholesky(K_zz, "K_zz", lambda index: f"{name}, head {index[0] + 1}")
-        return HeadGps(Z, lengthscale, spread, gain, triangular_inverse(L).float())
+        return HeadGps(Z, lengthscale, spread, gain, triangular_inverse(L))
 
     @staticmethod
     def fit(
@@ -68,16 +68,23 @@ class HeadGps:
         )
 
     def variance(self, q: Tensor) -> Tensor:
-        """Prior variance that the inducing queries leave at q [B, T, H, D], in [0, 1]: [B, T, H]."""
+        """Prior variance that the inducing queries leave at q [B, T, H, D], in [0, 1]: [B, T, H].
+
+        It is computed in float64 where q is, otherwise in float32.
+        """
+        q = q if q.dtype == torch.float64 else q.float()
         with full_precision(q), nullcontext() if recording(q) else matrix_units(False):
-            scaled = q.float().transpose(-3, -2) / self.lengthscale[:, None, None]  # [B, H, T, D]
-            K_zq = ArdRbfKernel.exponent(self.Z, scaled).exp()  # [B, H, M, T]
-            A = whiten(self.L_inv, K_zq)
-            return unexplained(torch.ones((), device=q.device), A).transpose(-2, -1)
+            scaled = q.transpose(-3, -2) / self.lengthscale[:, None, None].to(q)  # [B, H, T, D]
+            K_zq = ArdRbfKernel.exponent(self.Z.to(q), scaled).exp()  # [B, H, M, T]
+            A = whiten(self.L_inv.to(q), K_zq)
+            return unexplained(torch.ones((), dtype=q.dtype, device=q.device), A).transpose(-2, -1)
 
     def to(self, device: torch.device) -> "HeadGps":
         """The same on another device."""
-        return HeadGps(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
+        named = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        if device.type == "mps":  # which has no float64
+            named["L_inv"] = self.L_inv.float()
+        return HeadGps(**{name: x.to(device) for name, x in named.items()})
 
     def tensors(self, prefix: str) -> dict[str, Tensor]:
         """All but the factor, to be saved."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from sgpa.posthoc.answers import ClassAnswer
+from sgpa.posthoc.calls import named_arguments
 
 if TYPE_CHECKING:
     from sgpa.posthoc.attached import AttachedGp
@@ -29,6 +30,8 @@ class PredictionModule(nn.Module):
 
     def forward(self, *args: Any, **options: Any) -> tuple[Tensor, ...]:
         """Probabilities [..., C] and novelty [...]; of a regressor mean, variance and novelty [...]."""
+        if args and options:
+            options = named_arguments(self.model, args) | options
         answer = self._gp.predict(options if options else (args, None))
         if isinstance(answer, ClassAnswer):
             return answer.probabilities, answer.novelty

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sgpa.core.errors import InputError
 from sgpa.models.modes import evaluating
-from sgpa.posthoc.calls import Call, logits_of
+from sgpa.posthoc.calls import Call, logits_of, padding_of
 from sgpa.posthoc.sites import Site
 
 # number of a site and its queries [B, T, H, D] -> what is added to the outputs of its heads, [B, T, H, V]
@@ -67,7 +67,7 @@ def observe(
         noise: added to the outputs of heads; where it is left out, the pass is the model's own.
         on_heads: called with the outputs of heads.
     """
-    seen = Pass(padding=call.padding)
+    seen = Pass(padding=padding_of(model, call))
     features: list[tuple[Tensor, Tensor]] = []
 
     def keep_queries(i: int, x: Tensor, q: Tensor, padding: Tensor | None) -> None:
@@ -93,9 +93,33 @@ def observe(
         )
     if not features:
         raise InputError(f"{type(model).__name__}: the pass did not call the head; name it by head=...")
-    seen.head = answered_rows(*features[-1], seen.logits)
-    seen.padding = _last_columns(seen.padding, seen.states[0].shape[1])
+    _fold_windows(seen, sites)
+    tokens = seen.states[0].shape[1]
+    if seen.per_token and seen.logits.shape[1] != tokens:
+        raise InputError(
+            f"{type(model).__name__} answers for {seen.logits.shape[1]} of {tokens} tokens (allowed: all); "
+            "leave out arguments such as logits_to_keep"
+        )
+    seen.padding = _padding_of_tokens(model, seen.padding, tokens, call)
+    seen.head = answered_rows(*features[-1], seen.logits, seen.padding)
     return seen
+
+
+def _fold_windows(seen: Pass, sites: tuple[Site, ...]) -> None:
+    """Tokens of windows that images were cut into, [B W, T, ...], as tokens of images [B, W T, ...]."""
+    rows = seen.logits.shape[0]
+    for i, x in seen.states.items():
+        if x.ndim != 3 or (x.shape[0] != rows and (x.shape[0] % rows or seen.padding is not None)):
+            raise InputError(
+                f"{sites[i].name} reads {list(x.shape)} for {rows} rows (allowed: [rows, tokens, width]); "
+                "leave it out by modules=[...]"
+            )
+        if x.shape[0] != rows:
+            q = seen.queries[i]
+            seen.states[i], seen.queries[i] = (
+                x.reshape(rows, -1, x.shape[-1]),
+                q.reshape(rows, -1, *q.shape[2:]),
+            )
 
 
 def dropout_modules(model: nn.Module) -> list[nn.Module]:
@@ -107,17 +131,20 @@ def _make_noise(noise: Noise, i: int, seen: Pass) -> Tensor:
     return noise(i, seen.queries[i])
 
 
-def answered_rows(x: Tensor, result: Tensor, logits: Tensor) -> Tensor:
+def answered_rows(x: Tensor, result: Tensor, logits: Tensor, padding: Tensor | None = None) -> Tensor:
     """The rows of a head's input [B, ..., E] whose outputs are the model's, [B, E] or [B, T, E].
 
-    Decoders score every token and return the scores of one.
+    Decoders score every token and return the scores of one; other models average the scores of tokens.
     """
     if result.ndim == logits.ndim:
         return x
     if x.ndim == 3 and logits.ndim == 2 and result.shape[-1] == logits.shape[-1]:
         same = (result.to(logits.dtype) == logits.unsqueeze(1)).all(-1)  # [B, T]
         rows = torch.arange(x.shape[0], device=x.device)  # not len(x), which an exported program would fix
-        return x[rows, same.float().argmax(1)]
+        one = x[rows, same.float().argmax(1)]
+        real = torch.ones_like(same) if padding is None or padding.shape != same.shape else ~padding
+        mean = (x * real.unsqueeze(-1)).sum(1) / real.sum(1, keepdim=True).clamp_min(1)
+        return torch.where(same.any(1, keepdim=True), one, mean.to(x.dtype))
     if x.shape[:-1].numel() != logits.shape[:-1].numel():
         raise InputError(
             f"head: its input {list(x.shape)} does not give the outputs {list(logits.shape)}; name the layer "
@@ -179,8 +206,20 @@ _counting = Lock()
 _fused: list[bool] = []  # the flag as it was, once for each block that is open
 
 
-def _last_columns(padding: Tensor | None, tokens: int) -> Tensor | None:
-    """Padding of the tokens of this pass: with a key-value cache the mask also covers earlier ones."""
+def _padding_of_tokens(model: nn.Module, padding: Tensor | None, tokens: int, call: Call) -> Tensor | None:
+    """Padding of the tokens of this pass, of a mask that may be longer.
+
+    With a key-value cache the mask also covers earlier tokens. Speech models have a token for many samples.
+    """
     if padding is None or padding.shape[1] < tokens:
         return None
-    return padding[:, padding.shape[1] - tokens :]
+    if padding.shape[1] == tokens or call.options.get("past_key_values") is not None:
+        return padding[:, padding.shape[1] - tokens :]
+    of_tokens = getattr(model, "_get_feature_vector_attention_mask", None)
+    if of_tokens is None:
+        raise InputError(
+            f"{type(model).__name__}: a mask of {padding.shape[1]} columns for {tokens} tokens of attention "
+            "(allowed: one column a token)"
+        )
+    mask: Tensor = of_tokens(tokens, (~padding).long())
+    return mask == 0

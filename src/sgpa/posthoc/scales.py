@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from sgpa.core.errors import InputError
-from sgpa.gp.temperature import best_temperature, mixture_nll
+from sgpa.gp.temperature import careful_temperature, mixture_nll
 
 PROBIT = math.pi / 8
 LARGEST_NOISE = 1.0  # variance of noise that is drawn, in units of the spread of a head
@@ -76,7 +76,7 @@ def fit_classes(logits: Tensor, carried: Tensor, targets: Tensor) -> Scales:
             f"calibrate: all {len(targets)} rows have label {int(targets[0])}; two classes or more are needed"
         )
     f, r = (logits if logits.ndim == 3 else logits.unsqueeze(0)).double(), carried.double()
-    alone = float(best_temperature(f, targets)) ** 2
+    alone = float(careful_temperature(f, targets)) ** 2
     return _fit(r, lambda scales: mixture_nll(f / scales.temperature(r), targets), alone, min(1.0, alone))
 
 

@@ -58,12 +58,14 @@ class ProjectedSite(Site):
     """Linear maps for queries and, in most libraries, for the output are modules of their own.
 
     `parts` is the number of equal blocks that the query projection returns: 1, or 3 where queries, keys and
-    values come from one map. Without an output projection the module returns the outputs of the heads.
+    values come from one map; with `by_head` each head has its three blocks side by side. Without an output
+    projection the module returns the outputs of the heads.
     """
 
     query: nn.Module
     output: nn.Module | None
     parts: int = 1
+    by_head: bool = False
 
     @property
     def projection(self) -> nn.Module | None:
@@ -74,7 +76,11 @@ class ProjectedSite(Site):
         """After the query projection."""
 
         def read(_: nn.Module, args: tuple[Tensor, ...], result: Tensor) -> None:
-            on_queries(args[0], self.split(result.chunk(self.parts, -1)[0]), None)
+            if self.by_head:
+                queries = self.split(result).chunk(self.parts, -1)[0]
+            else:
+                queries = self.split(result.chunk(self.parts, -1)[0])
+            on_queries(args[0], queries, None)
 
         return self.query.register_forward_hook(read)
 
@@ -88,11 +94,11 @@ class ProjectedSite(Site):
         """Before the output projection, or after the module."""
 
         def before(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            return (args[0] + noise().flatten(-2).to(args[0].dtype), *args[1:])
+            return (args[0] + noise().reshape(args[0].shape).to(args[0].dtype), *args[1:])
 
         def after(_: nn.Module, __: object, result: Any) -> Any:
             value = _first(result)
-            moved = value + noise().flatten(-2).to(value.dtype)
+            moved = value + noise().reshape(value.shape).to(value.dtype)
             return (moved, *result[1:]) if isinstance(result, tuple) else moved
 
         if self.output is not None:
@@ -120,12 +126,13 @@ class TorchSite(Site):
 
         def read(_: nn.Module, args: tuple[Tensor, ...], options: dict[str, Any]) -> None:
             query = args[0] if args else options["query"]
+            key = args[1] if len(args) > 1 else options.get("key")
             mask = args[3] if len(args) > 3 else options.get("key_padding_mask")
             x = query if m.batch_first else query.transpose(0, 1)  # [B, T, E]
             padding = None if mask is None else as_bool(mask, "key_padding_mask", self.name)
             W_q = m.q_proj_weight if m.in_proj_weight is None else m.in_proj_weight[: m.embed_dim]
             bias = None if m.in_proj_bias is None else m.in_proj_bias[: m.embed_dim]
-            fits = padding is not None and padding.shape == x.shape[:2]
+            fits = padding is not None and key is query and padding.shape == x.shape[:2]
             on_queries(x, self.split(linear(x, W_q, bias)), padding if fits else None)
 
         return m.register_forward_pre_hook(read, with_kwargs=True)

@@ -1,5 +1,6 @@
 """One pass over training data, without labels: GPs of every head, of what novelty looks at, and gains."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -23,11 +24,14 @@ MAX_TOKENS = 4096  # tokens that inducing points are made of
 MAX_ROWS = 2000  # rows that inducing points are made of
 GAIN_ROWS = 64  # rows that gains are measured on
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Fitted:
     """What one pass over training data gave."""
 
+    sites: tuple[Site, ...]  # attention modules that have a GP
     head: nn.Module
     gps: tuple[HeadGps, ...]
     head_gp: FeatureGp
@@ -75,19 +79,26 @@ def fit_statistics(
         share: length-scale in units of the median distance of queries.
         max_batches: batches to read; all where it is None.
     """
+    if torch.is_inference_mode_enabled():
+        raise InputError("fit: needs gradients; call it outside torch.inference_mode()")
     device = device_of(model)
     tokens, rows = Reservoir(MAX_TOKENS), Reservoir(MAX_ROWS)
-    spreads = [Spread() for _ in sites]
+    spreads: list[Spread] = []
     first: list[Call] = []
     count, classes = 0, False
     for batch in islice(loader, max_batches):
         call = read_batch(batch, device)
-        head = head or find_head(model, call)
+        if not spreads:
+            head = head or find_head(model, call)
+            sites = of_equal_tokens(sites, observe(model, sites, head, call))
+            spreads = [Spread() for _ in sites]
+            warn_of_masks(call)
+        assert head is not None
         outputs: dict[int, Tensor] = {}
         seen = observe(model, sites, head, call, on_heads=outputs.__setitem__)
         real = None if seen.padding is None else ~seen.padding
         for i, spread in enumerate(spreads):
-            spread.add(outputs[i], real)
+            spread.add(outputs[i].reshape(*seen.queries[i].shape[:3], -1), real)
         every = [*_in_order(seen.queries), *_in_order(seen.states)]
         tokens.add([x.flatten(0, 1) if real is None else x[real] for x in every])
         _add_rows(rows, seen)
@@ -109,7 +120,41 @@ def fit_statistics(
     )
     features, *pooled = rows.columns()
     views = Views.fit(states, pooled, points=points, classes=classes, device=device)
-    return Fitted(head, gps, FeatureGp.fit(features.to(device)), views, share)
+    return Fitted(sites, head, gps, FeatureGp.fit(features.to(device)), views, share)
+
+
+def of_equal_tokens(sites: tuple[Site, ...], seen: Pass) -> tuple[Site, ...]:
+    """The largest group of modules that read equally many tokens; the last one of equal groups."""
+    counts = [seen.states[i].shape[1] for i in range(len(sites))]
+    most = max(reversed(counts), key=counts.count)
+    if seen.padding is not None and seen.padding.shape[1] != most:
+        seen.padding = None
+    chosen = tuple(site for site, count in zip(sites, counts, strict=True) if count == most)
+    if len(chosen) < len(sites):
+        log.warning(
+            "attention reads different numbers of tokens: GPs are attached to the %d of %d modules that read "
+            "%d (%s to %s); name others by attach(model, modules=[...])",
+            len(chosen), len(sites), most, chosen[0].name, chosen[-1].name,
+        )  # fmt: skip
+    return chosen
+
+
+def warn_of_masks(call: Call) -> None:
+    """Warn where what is read as targets looks like an attention mask."""
+    x, y = call.args[0] if len(call.args) == 1 else None, call.targets
+    if (
+        isinstance(x, Tensor)
+        and y is not None
+        and x.ndim == 2
+        and y.shape == x.shape
+        and not y.is_floating_point()
+    ):
+        values = y.unique().tolist()
+        if set(values) <= {0, 1} and bool((y[:, 0] == 1).all() or (y[:, -1] == 1).all()):
+            log.warning(
+                "the second part of a batch is read as targets, but looks like an attention mask; yield a "
+                "mapping of the model's arguments, or (inputs, mask, targets)"
+            )
 
 
 def device_of(model: nn.Module) -> torch.device:

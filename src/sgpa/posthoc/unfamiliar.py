@@ -1,7 +1,8 @@
 """Rows made unfamiliar on purpose, from the rows of a batch: novelty learns from them which views count.
 
-- Token ids: words drawn from all rows, half of the words replaced by such, the reversed order, and the second
-  half of another row. The first and the last token of a row stay, because they are often special.
+- Token ids: words drawn from all rows, half of the words replaced by such, the reversed order, the second
+  half of another row, and one word again and again. The first and the last token of a row stay, because they
+  are often special.
 - Images: the mean of two, sixteen tiles in random order, noise, blur, little contrast.
 - Other sequences of numbers: the mean of two, the reversed order, noise.
 """
@@ -83,6 +84,7 @@ def _of_tokens(ids: Tensor, inner: Tensor, generator: torch.Generator) -> list[T
         torch.where(inner & half, draw(), ids),
         torch.where(inner, backwards, ids),
         torch.where(both & (2 * place > count), other, ids),
+        torch.where(inner, draw()[:, :1], ids),
     ]
 
 

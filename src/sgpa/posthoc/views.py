@@ -72,7 +72,7 @@ class Views:
             return torch.special.entr(seen.logits.softmax(-1)).sum(-1)
         kind, layer = name.split(".")
         x, gp = seen.states[int(layer)], self.gps[name]
-        return seen.rows(gp.variance(x)) if kind == "tokens" else gp.variance(seen.rows(x))
+        return seen.rows(gp.token_variance(x)) if kind == "tokens" else gp.variance(seen.rows(x))
 
     def part(self, keep: Sequence[bool]) -> "Views":
         """Some of the columns."""

@@ -13,7 +13,7 @@ from sgpa.core.types import Predictor
 from sgpa.data import Dataset
 from sgpa.evaluation.cases import row_scores
 from sgpa.gp.likelihoods import CategoricalLikelihood, LaplaceLikelihood
-from sgpa.gp.temperature import best_temperature
+from sgpa.gp.temperature import careful_temperature
 from sgpa.models import Transformer
 from sgpa.models.modes import evaluating
 from sgpa.training.selection import validate
@@ -90,7 +90,7 @@ def fold_temperature(model: Transformer, held_out: Dataset) -> bool:
     with evaluating(model):
         f = model.draw(held_out.inputs)  # [S, N, K]
     with torch.enable_grad():
-        T = best_temperature(f, targets) ** (len(targets) / (len(targets) + PRIOR_ROWS))
+        T = careful_temperature(f, targets) ** (len(targets) / (len(targets) + PRIOR_ROWS))
     for parameter in model.head.parameters():
         parameter.div_(T.to(parameter))
     return True

@@ -16,7 +16,7 @@ from sgpa.experiments.audit.checks import match_classes
 from sgpa.experiments.audit.model import open_classifier
 from sgpa.experiments.audit.perturb import perturbations
 from sgpa.experiments.audit.rows import Batches, divide, read_rows
-from sgpa.gp.temperature import best_temperature
+from sgpa.gp.temperature import careful_temperature
 from support.browser import CHROMIUM, Browser
 from support.terminal import sgpa
 from support.tiny_classifiers import image_classifier, text_classifier, write_images, write_texts
@@ -100,7 +100,7 @@ def test_plain_and_temperature_scores_are_those_of_the_model_run_by_hand(place, 
 
     f, y = logits(parts.test), parts.test.labels
     fit = torch.cat([logits(parts.statistics), logits(parts.calibration)])
-    T = best_temperature(fit.unsqueeze(0), torch.cat([parts.statistics.labels, parts.calibration.labels]))
+    T = careful_temperature(fit.unsqueeze(0), torch.cat([parts.statistics.labels, parts.calibration.labels]))
     for name, p in {"plain": f.softmax(-1), "temperature": (f / T).softmax(-1)}.items():
         scores = found["methods"][name]["scores"]
         for metric in (metrics.accuracy, metrics.nll, metrics.ece, metrics.brier):

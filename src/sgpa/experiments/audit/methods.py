@@ -18,7 +18,7 @@ from sgpa.experiments.audit.model import Classifier
 from sgpa.experiments.audit.recommendation import NAMES, PLAIN
 from sgpa.experiments.audit.rows import BATCH, Batches, Parts, Rows
 from sgpa.experiments.audit.work import COST_ROUNDS, DROPOUT_SAMPLES, GAINS, Work
-from sgpa.gp.temperature import best_temperature
+from sgpa.gp.temperature import careful_temperature
 from sgpa.methods.scaling import matrix_scaling, vector_scaling
 from sgpa.models.modes import evaluating
 from sgpa.posthoc.answers import one_pass
@@ -135,7 +135,7 @@ def fit_methods(classifier: Classifier, parts: Parts, work: Work, seed: int) -> 
     if statistics.targets is not None:
         f, y = torch.cat([statistics.logits, f]), torch.cat([statistics.targets, y])
     with timed("temperature", seconds):
-        T = float(best_temperature(f.unsqueeze(0), y))
+        T = float(careful_temperature(f.unsqueeze(0), y))
     with timed("vector", seconds):
         vector = vector_scaling(f, y)
     with timed("matrix", seconds):
@@ -147,7 +147,7 @@ def fit_methods(classifier: Classifier, parts: Parts, work: Work, seed: int) -> 
     if dropout_modules(model):
         with timed("dropout", seconds):
             fit_draws = _dropout_draws(classifier, parts, work, seed)
-            T_dropout = float(best_temperature(fit_draws, y))
+            T_dropout = float(careful_temperature(fit_draws, y))
         dropout = _draws(classifier, parts.test, work, seed + 2), T_dropout
     else:
         skipped["dropout"] = "the model has no dropout layers"
