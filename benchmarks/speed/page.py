@@ -77,7 +77,7 @@ def targets(speed: Speed) -> Iterator[str]:
         first, second = map(number, ratios)
         yield ""
         yield paragraph(
-            f"The first ratio was measured twice: {first} in the run of the next section and {second} in that "
+            f"The first ratio was measured twice: {first} in the run of the next section, {second} in that "
             f"of “More global keys” with {KEYS} keys. The table and its verdict have the first."
         ).rstrip()
 

@@ -290,7 +290,7 @@ def test_results_of_different_data_are_not_merged(run, copy, tmp_path):
     results["data"]["digits"] = "other"
     file.write_text(json.dumps(results))
     outcome = sgpa("report", run, copy, "--out", tmp_path / "both").complaint
-    assert "made from other data" in outcome
+    assert "use different data from the earlier results" in outcome
     assert not (tmp_path / "both").exists()
 
 
