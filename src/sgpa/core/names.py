@@ -75,14 +75,14 @@ METHOD_NAMES: dict[str, MethodName] = {
         MethodName(
             "de",
             "Deep ensemble",
-            "an average of models trained from different seeds: five, three in the recipes digits and zinc",
+            "an average of models trained from different seeds (three in the recipes digits and zinc)",
             ("ensemble", "deep-ensemble"),
             ensemble=True,
         ),
         MethodName(
             "sgpae",
             "SGPA ensemble",
-            "an average of SGPA models trained from different seeds: as many",
+            "an average of SGPA models trained from different seeds (three in the recipes digits and zinc)",
             ("sgpa-ensemble",),
             ensemble=True,
         ),
