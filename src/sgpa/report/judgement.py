@@ -168,7 +168,7 @@ def _standing(rows: Rows, others: Mapping[Key, Rows], names: Mapping[Key, str]) 
     better = [_word(name) for name, (gain, error) in parts.items() if gain > CLEAR * error]
     worse = [_word(name) for name, (gain, error) in parts.items() if gain < -error]
     if worse:
-        return f"{names[best]} is better in {' and '.join(worse)}."
+        return f"{names[best]} is better in {' and '.join(worse)} (by more than one standard error)."
     if better:
         return f"The model is clearly better than {names[best]} in {' and '.join(better)}."
     return f"No clear difference from {names[best]}."
