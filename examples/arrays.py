@@ -1,4 +1,4 @@
-"""Train on arrays, predict with limits of trust, save, open again: 300 digits in two minutes on one core.
+"""Train on arrays, predict with limits of trust, save, open again: 300 digits, 2 to 4 minutes on one core.
 
 Run `python examples/arrays.py`.
 """

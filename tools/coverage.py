@@ -140,20 +140,22 @@ def shape_of(metric: str) -> Metric:
 
 def reason(row: Mapping[str, str]) -> str:
     """Why a published value has none of ours beside it."""
-    three = row["augmentation"] == "three-augment"
+    softmax = row["attention"] == "sdp"
+    who = "softmax attention" if softmax else method_name(row["method"])
+    where = f"{who} on {title(row)} not run yet"
     reasons = (
         (row["evaluation"] == "rank", "ranks need all methods on CIFAR-100"),
         (row["evaluation"] == "time", "not timed; other times are on [their page](speed.md)"),
-        (row["dataset"] == "cifar100", f"CIFAR-100 {'with 3-Augment ' if three else ''}not run yet"),
-        (row["attention"] == "sdp", "softmax attention not run yet"),
-        (three, "not run with 3-Augment yet"),
+        (row["dataset"] == "cifar100", where),
+        (softmax, "softmax attention not run yet"),
+        (row["augmentation"] == "three-augment", where),
         (is_ensemble(row["method"]), "ensemble not run yet"),
     )
     return next((text for applies, text in reasons if applies), "not run yet")
 
 
 def count_line(comparisons: Sequence[Comparison]) -> str:
-    """One line with the number of values of every verdict, of all methods and of SGPA."""
+    """The number of values of every verdict, of all methods and of SGPA, and by the seeds of ours."""
 
     def counts(some: Sequence[Comparison]) -> str:
         of = Counter(each.verdict for each in some)
@@ -164,10 +166,14 @@ def count_line(comparisons: Sequence[Comparison]) -> str:
     compared = [c for c in sgpa if c.verdict not in (MISSING, TIMED)]
     good = sum(c.verdict in (BETTER, LEVEL) for c in compared)
     share = f"{100 * good / len(compared):.0f} %" if compared else "none"
+    better = [c.ours.n for c in comparisons if c.ours is not None and c.verdict == BETTER]
+    seeds = Counter(better)
+    rest = ", ".join(f"{seeds[n]:,} on {n}" for n in sorted(seeds) if n > 1)
     return (
         f"Of {len(comparisons):,} published values {beside:,} stand beside ours: {counts(comparisons)}. Of "
         f"the {len(sgpa):,} values of SGPA and its ensemble: {counts(sgpa)}; {share} of those compared are "
-        "better or level."
+        f"better or level. Of the {len(better):,} better ones {seeds[1]:,} rest on one seed of ours"
+        f"{', ' if rest else ''}{rest}."
     )
 
 

@@ -136,9 +136,9 @@ them and writes this page.
 Measured until {date}, commit {commit}, {hardware}, Python {python}, torch {torch}.
 The machine did nothing else, and torch used both cores. Packages came from an index nearby.
 
-What was brought along: 300 photographs of three classes of CIFAR-10 and 34 others, the beginnings of 160 film
-reviews, and a classifier of reviews made of MiniLM and a small head. In a terminal every command shows a bar
-with the time left; in a file, a line every half minute.
+Inputs not supplied by the docs: 300 photographs of three classes of CIFAR-10 and 34 others, the beginnings
+of 160 film reviews, and a classifier of reviews made of MiniLM and a small head. In a terminal every command
+shows a bar with the time left; in a file, a line every half minute.
 """
 
 

@@ -75,7 +75,7 @@ def _with_error(value: str, cell: Cell, column: Column) -> str:
 
 
 SUMMARY = {  # rows of the README's table: archived run -> name and error metric
-    "digits": ("digits, 300 images", "accuracy"),
+    "digits-methods": ("digits, 300 images", "accuracy"),
     "cifar10": ("CIFAR-10", "accuracy"),
     "cifar10-augmented": ("CIFAR-10 with 3-Augment", "accuracy"),
     "cifar100": ("CIFAR-100", "accuracy"),

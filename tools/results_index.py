@@ -17,9 +17,10 @@ HEAD = """# Results
 Every number on this page comes from a run of this code. Each folder has the report, the recipe and the
 hardware of a run. [results.csv](results.csv) has all numbers, one per line, with seed and run; results for
 single types of corruption are in the `results.csv` of a folder. Tables show the mean over seeds ± one
-standard error, and in brackets the paper's value. The command above a table reproduces it; add `--methods`
-for one row and `--seeds 1` for one seed: `sgpa benchmark digits --methods mle --seeds 1` trains one of the
-models in the first row of the digits.
+standard error, and in brackets the paper's value. The command that made a table is above it or on its page;
+settings that were renamed since then are in the [changelog](../../CHANGELOG.md). `--methods` trains one row
+and `--seeds 1` one seed: `sgpa benchmark digits --methods mle --seeds 1` trains one of the models in the
+first row of the digits.
 
 [What reproduces and what does not](reproduction.md) discusses the results, and [coverage](coverage.md) has
 every value of the paper beside ours. [Speed](speed.md), [a full training](full-training.md), [prediction

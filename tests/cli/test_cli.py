@@ -1,6 +1,7 @@
 """The commands about recipes, from the list of recipes to the report, and their error messages."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -119,16 +120,22 @@ def test_recipes_are_listed_and_shown():
     assert "did you mean" in sgpa("recipes", "cifar").complaint
 
 
-def test_methods_are_listed():
-    table = sgpa("methods")
-    assert table.code == 0
+@pytest.mark.parametrize("width", [40, 80])
+def test_methods_are_listed(width, monkeypatch):
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((width, 24)))
+    listing = sgpa("methods")
+    assert listing.code == 0
+    assert all(len(line) <= width for line in listing.out.splitlines())
+    text = " ".join(listing.out.split())
     methods = {method["id"]: method for method in json.loads(sgpa("methods", "--json").out)}
     assert list(methods) == list(CATALOGUE)
     assert methods["ts"]["after"] == "mle"
     assert methods["sgpa"]["after"] is None
     assert not methods["sngp"]["regression"]
     assert methods["de"]["models"] == 5
-    assert all(method["what"] and method["name"] in table.out for method in methods.values())
+    for method in methods.values():  # nothing is cut
+        assert f"{method['id']}, {method['name']}: {method['what']} " in text
+        assert all(alias in text for alias in method["aliases"])
 
 
 @pytest.mark.slow
@@ -290,7 +297,7 @@ def test_results_of_different_data_are_not_merged(run, copy, tmp_path):
     results["data"]["digits"] = "other"
     file.write_text(json.dumps(results))
     outcome = sgpa("report", run, copy, "--out", tmp_path / "both").complaint
-    assert "made from other data" in outcome
+    assert "use different data from the earlier results" in outcome
     assert not (tmp_path / "both").exists()
 
 

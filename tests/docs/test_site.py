@@ -80,6 +80,15 @@ def test_pages_load_nothing_from_other_servers(pages):
 
 
 @pytest.mark.slow
+def test_the_search_works_from_the_file_system(pages):
+    site = min((page.parent for page in pages), key=lambda folder: len(folder.parts))
+    assert (site / "search" / "search_index.js").read_text(encoding="utf-8").startswith("var __index = ")
+    index = site / "index.html"
+    assert "iframe-worker.js" in pages[index].loaded  # browsers start no worker from the file system
+    assert "window.Worker = window.IFrameWorker" in (site / "iframe-worker.js").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
 def test_every_page_is_reachable_from_the_start(pages):
     by_path = {page.resolve(): content for page, content in pages.items()}
     start = next(

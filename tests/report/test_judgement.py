@@ -66,7 +66,7 @@ def test_a_difference_within_the_paired_error_is_none():
 
 def test_a_model_like_the_majority_has_learned_nothing():
     problems = judge(user_results(scores(0.5, 0.7), scores(0.4, 0.8, 1), scores(0.5, 0.72, 2))).problems
-    assert "learned next to nothing: accuracy 50.00" in problems[0]
+    assert "no better than a constant prediction: accuracy 50.00" in problems[0]
     assert "majority class 50.00" in problems[0]
 
 

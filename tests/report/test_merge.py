@@ -91,7 +91,9 @@ def test_results_of_different_data_raise(tmp_path: Path) -> None:
         "digits": {"train": "aaa", "test": "bbb", "outside": "ccc"}
     }
     other = run("sgpa", data={"digits": {"train": "aaa", "test": "xyz"}})
-    with pytest.raises(InputError, match=r"results 2 were made from other data.*digits \(test\) is xyz"):
+    with pytest.raises(
+        InputError, match=r"results 2 use different data from the earlier results.*digits \(test\) is xyz"
+    ):
         write_report(merge([first, other]), tmp_path / "report")
     assert not (tmp_path / "report").exists()
     plain = [run("mle", data={"digits": "aaa"}), run("sgpa", data={"digits": "aaa"}), run("mcd")]

@@ -10,7 +10,7 @@ from sgpa.data import Dataset
 from sgpa.data.overlap import shared_rows
 from sgpa.report.figures.style import looks
 from sgpa.report.sections.blocks import Material
-from sgpa.report.sections.warnings import REPAIRS, warnings
+from sgpa.report.sections.warnings import REPAIRS, remarks, warnings
 from sgpa.report.tables import aggregate
 from support.fake_results import synthetic
 
@@ -70,6 +70,20 @@ def test_every_repair_that_is_counted_is_shown() -> None:
             curve["data"]["numerics"] = dict.fromkeys(REPAIRS, 1)
     for warning in alike(results):
         assert all(f"{what} 3 times" in warning for what in REPAIRS.values())
+
+
+def test_passes_in_float64_are_a_remark_and_no_warning() -> None:
+    results = synthetic()
+    training = [c for c in results["curves"] if c["kind"] == "training" and c["method"] == "sgpa"]
+    training[0]["data"]["numerics"] = {"float64_passes": 1}
+    assert alike(results) == []
+    one = "SGPA: one training pass of a layer was computed in float64, because float32 was too inaccurate."
+    assert remarks(material(results)) == [one]
+    training[1]["data"]["numerics"] = {"float64_passes": 1999}
+    several = (
+        "SGPA: 2,000 training passes of layers were computed in float64, because float32 was too inaccurate."
+    )
+    assert remarks(material(results)) == [several]
 
 
 def with_data(results: dict[str, Any], **changes: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from tools.own_data import page
 def line(kind, seed, ours, forest):
     scores = {"sgpa.fit": [*ours, 0.02, 90.0], "random forest": [*forest, 0.1, 3.0]}
     columns = ["accuracy ↑", "NLL ↓", "ECE ↓"]
-    where = {"commit": "abc", "hardware": "a CPU", "date": "2026-11-18"}
+    where = {"commit": "abc", "hardware": "x86_64 CPU, 2 cores", "date": "2026-11-18"}
     return {"kind": kind, "rows": 300, "seed": seed, "columns": columns, "scores": scores} | where
 
 
@@ -18,7 +18,7 @@ def test_the_page_has_means_errors_targets_and_words(tmp_path, monkeypatch):
     measured = [
         line("digits", 1, (0.94, 0.2), (0.95, 0.5)),
         line("digits", 2, (0.96, 0.1), (0.97, 0.7)),
-        line("images", 1, (0.7, 0.6), (0.6, 0.8)),
+        line("images", 1, (0.7, 0.6), (0.6, 0.8)) | {"hardware": "a GPU"},
     ]
     (tmp_path / "measurements.jsonl").write_text("\n".join(json.dumps(m) for m in measured), encoding="utf-8")
     monkeypatch.setattr("sys.argv", ["page", str(tmp_path)])
@@ -26,17 +26,37 @@ def test_the_page_has_means_errors_targets_and_words(tmp_path, monkeypatch):
     text = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "| sgpa.fit | 2 | 0.950 ± 0.010 | 0.150 ± 0.050 | 0.020 ± 0.000 | 90 ± 0 |" in text
     assert "| *target* | | 0.945 | 0.18 |  |  |" in text
-    assert "accuracy: random forest is better than `sgpa.fit` by 0.010; the target 0.945 is met" in text
-    assert "NLL: `sgpa.fit` is best, before random forest; the target 0.18 is met" in text
-    assert "| sgpa.fit | 1 | 0.700 | 0.600 | 0.020 | 90 |" in text
-    assert "Seeds 1, 2; commit abc; a CPU; 2026-11-18." in text
+    assert (
+        "accuracy: random forest is better than `sgpa.fit` by 0.010 ± 0.000; the target 0.945 is met" in text
+    )
+    assert "NLL: `sgpa.fit` is better than random forest by 0.450 ± 0.150; the target 0.18 is met" in text
+    assert "| sgpa.fit | 1 | 0.700 | 0.600 | 0.020 |  |" in text  # seconds of a GPU are not comparable
+    assert "accuracy: `sgpa.fit` is better than random forest by 0.100 (one seed)." in text
+    assert "Seeds 1, 2; commit abc; x86_64 CPU, 2 cores; 2026-11-18." in text
     assert text.index("## Digits") < text.index("## Images")
 
 
 def test_a_missed_target_is_named():
-    values = {"sgpa.fit": [[0.9], [5.0]], "forest": [[0.8], [1.0]]}
+    values = {"sgpa.fit": [{1: 0.9}, {1: 5.0}], "forest": [{1: 0.8}, {1: 1.0}]}
     words = page.in_words(values, ["accuracy ↑", "CPU-s"], {"accuracy ↑": 0.945})
-    assert words == "- accuracy: `sgpa.fit` is best, before forest; the target 0.945 is **not met**."
+    assert words == (
+        "- accuracy: `sgpa.fit` is better than forest by 0.100 (one seed); the target 0.945 is **not met**."
+    )
+
+
+def test_a_difference_within_two_standard_errors_is_not_called_better():
+    values = {
+        "sgpa.fit": [{1: 0.90, 2: 0.92, 3: 0.80}],
+        "SGPA": [{1: 0.90, 2: 0.92, 3: 0.80}],  # the same model
+        "forest": [{2: 0.90, 3: 0.85, 1: 0.80}],  # seeds in another order
+    }
+    words = page.in_words(values, ["accuracy ↑"], {})
+    assert words == "- accuracy: no clear difference to forest (0.023 ± 0.043)."
+    values["forest"] = [{4: 0.5}]
+    assert (
+        page.in_words(values, ["accuracy ↑"], {})
+        == "- accuracy: `sgpa.fit` and forest have no seed in common."
+    )
 
 
 def test_targets_of_a_method_that_was_not_measured_are_left_out():

@@ -79,5 +79,5 @@ def test_a_random_state_of_another_size_is_an_error(tmp_path):
     file = tmp_path / "checkpoint.safetensors"
     tensors, note = read_tensors(file)
     write_tensors(file, tensors | {"random.cpu": tensors["random.cpu"].repeat(2)}, note)
-    with pytest.raises(CheckpointError, match="the states of its random numbers are none"):
+    with pytest.raises(CheckpointError, match="has no valid random-number states"):
         trainer(tmp_path).fit()

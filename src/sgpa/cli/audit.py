@@ -39,7 +39,7 @@ def audit(
     column: Annotated[str | None, typer.Option(help="The column of texts; guessed by default.")] = None,
     label: Annotated[str | None, typer.Option(help="The column of labels; guessed by default.")] = None,
     max_rows: Annotated[
-        int, typer.Option(min=LEAST, help="Rows to use; of more a random part, drawn by class.")
+        int, typer.Option(min=LEAST, help="Rows to use; larger data sets are subsampled by class.")
     ] = 2000,
     seed: Annotated[int, typer.Option(help="Random seed, 0 or more.")] = 0,
     device: Device = "cpu",

@@ -1,10 +1,10 @@
 """`sgpa methods`: the methods there are."""
 
+import shutil
+import textwrap
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from sgpa.cli.options import AsJson, show_json
 from sgpa.core.names import METHOD_NAMES
@@ -16,18 +16,25 @@ def methods(as_json: AsJson = False) -> None:
     if as_json:
         show_json(rows)
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("id", "also", "name", "what it does", "after", "numbers", "models"):
-        table.add_column(heading, no_wrap=heading not in ("what it does", "also"))
+    width = shutil.get_terminal_size().columns
     for row in rows:
-        numbers = "yes" if row["regression"] else "no"
-        also = " ".join(row["aliases"]) or "-"
-        table.add_row(
-            row["id"], also, row["name"], row["what"], row["after"] or "-", numbers, str(row["models"])
+        typer.echo(
+            "\n".join(
+                textwrap.fill(line, width, subsequent_indent="    ", break_on_hyphens=False)
+                for line in _lines(row)
+            )
         )
-    Console().print(table)
-    typer.echo("\nalso: other names on the command line; after: uses a model that this method trained;")
-    typer.echo("numbers: predicts numbers as well as classes; models: trained for one prediction")
+
+
+def _lines(row: dict[str, Any]) -> list[str]:
+    """What a method does, then its other names, what it predicts and what it trains."""
+    facts = [f"also {', '.join(row['aliases'])}"] if row["aliases"] else []
+    facts.append("classes and numbers" if row["regression"] else "classes only")
+    if row["models"] > 1:
+        facts.append(f"{row['models']} models of {row['trains']} by default")
+    elif row["after"]:
+        facts.append(f"uses the model that {row['after']} trained")
+    return [f"{row['id']}, {row['name']}: {row['what']}", f"    {'; '.join(facts)}"]
 
 
 def _methods() -> list[dict[str, Any]]:

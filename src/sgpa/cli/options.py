@@ -31,7 +31,8 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="FIELD=VALUE",
-        help="Change a field of the recipe; may be given several times. `sgpa recipes NAME` lists them.",
+        help="Change a field of the recipe; may be given several times. `sgpa recipes NAME` lists them. "
+        "For SGPA use stage1.epochs and stage2.epochs; optim.epochs is for methods of one stage.",
         show_default=False,
     ),
 ]

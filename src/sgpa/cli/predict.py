@@ -64,8 +64,8 @@ def predict(
     max_error: Annotated[
         float | None,
         typer.Option(
-            help="Trust answers so that at most this share of the trusted ones is wrong; for values, trust a "
-            "90 % interval that reaches at most so far. By default as in training.",
+            help="Trust answers so that at most this share of the trusted ones is wrong; for values, trust "
+            "answers whose 90 % interval has at most this half-width. By default as in training.",
             show_default=False,
         ),
     ] = None,

@@ -63,7 +63,8 @@ MaxReach = Annotated[
     float | None,
     typer.Option(
         "--max-error",
-        help="Trust an answer if its 90 % interval reaches at most so far, in the unit of the target.",
+        help="Trust an answer if the half-width of its 90 % interval is at most this value, in the "
+        "unit of the target.",
         show_default=False,
     ),
 ]
@@ -82,7 +83,9 @@ Compare = Annotated[bool, typer.Option("--compare", help="Also train a point mod
 def images(
     directory: Annotated[Path, typer.Argument(help="One sub-folder of images per class.")],
     out: Out = None,
-    size: Annotated[int, typer.Option(min=4, help="Images are cropped to squares of so many pixels.")] = 32,
+    size: Annotated[
+        int, typer.Option(min=4, help="Side of the square that images are cropped to, in pixels.")
+    ] = 32,
     backbone: Backbone = None,
     method: UserMethod = AUTO,
     compare: Compare = False,

@@ -1,4 +1,4 @@
-"""Predictions that say which of their answers to trust, and why not the others."""
+"""Predictions that say which of their answers to trust, and the reason for the others."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any

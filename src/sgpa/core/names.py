@@ -56,7 +56,7 @@ METHOD_NAMES: dict[str, MethodName] = {
         MethodName(
             "posthoc",
             "Attached GP",
-            "a sparse GP attached to the attention of the trained MLE, whose labels stay",
+            "a sparse GP attached to the attention of the trained MLE, labels unchanged",
             ("attached-gp", "attach"),
         ),
         MethodName("sngp", "SNGP", "a Gaussian process as last layer over distance-preserving features"),
@@ -75,14 +75,14 @@ METHOD_NAMES: dict[str, MethodName] = {
         MethodName(
             "de",
             "Deep ensemble",
-            "an average of models trained from different seeds",
+            "an average of models trained from different seeds (three in the recipes digits and zinc)",
             ("ensemble", "deep-ensemble"),
             ensemble=True,
         ),
         MethodName(
             "sgpae",
             "SGPA ensemble",
-            "an average of SGPA models trained from different seeds",
+            "an average of SGPA models trained from different seeds (three in the recipes digits and zinc)",
             ("sgpa-ensemble",),
             ensemble=True,
         ),

@@ -52,7 +52,7 @@ def cholesky(K: Tensor, name: str, describe: Describe = in_batch, scale: Tensor 
         L, info = torch.linalg.cholesky_ex(K + torch.diag_embed(JITTERS[0] * diagonal))
         return torch.where((info == 0)[..., None, None], L, float("nan"))
     if not (finite := K.isfinite().all(-1).all(-1)).all():
-        problem = f"{name} has entries that are not finite, which no jitter can mend"
+        problem = f"{name} has entries that are not finite; jitter cannot fix this"
         raise NumericalError(_message(~finite, problem, describe))
     scale = K.diagonal(dim1=-2, dim2=-1) if scale is None else scale.double()
     scale = scale + torch.finfo(torch.float32).tiny  # [..., M]

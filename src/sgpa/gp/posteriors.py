@@ -86,7 +86,10 @@ def orthogonal_kl_g(w_g: Tensor, s_g: Tensor) -> Tensor:
 
 
 def cheng_boots_kl_a(Kaa_va: Tensor, v_a: Tensor) -> Tensor:
-    """½ Σ_d v_a' K_aa v_a: half the squared RKHS norm of the mean, [..., H]."""
+    """½ Σ_d v_a' K_aa v_a: half the squared RKHS norm of the mean, [..., H].
+
+    Not in the paper; Cheng & Boots 2017.
+    """
     return 0.5 * (v_a * Kaa_va).sum((-2, -1))
 
 

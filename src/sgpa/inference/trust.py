@@ -229,8 +229,8 @@ def choose(
         targets: their classes or values, [N].
         novelty: their novelty in [0, 1], [N]; None where it is not measured.
         max_error: For classes the share of wrong answers among the trusted ones that is accepted; by default
-            `default_max_error`. For values the reach of the 90 % interval that is accepted, in their unit; by
-            default that of 95 % of the held-out rows.
+            `default_max_error`. For values the half-width of the 90 % interval that is accepted, in their
+            unit; by default that of 95 % of the held-out rows.
         max_novelty: percentile above which an input counts as unfamiliar.
         residuals: For values |y - mean| / deviation of the held-out rows, [N], where these rows chose the
             model and its errors on them are too small; by default those of the prediction.
@@ -288,7 +288,7 @@ def _for_values(
 
 
 def _reach(residuals: tuple[float, ...], most: float) -> float:
-    """The variance whose 90 % interval reaches as far as `most`."""
+    """The variance whose 90 % interval has the half-width `most`."""
     check_fields("trust", [("max_error", most, 0 < most < np.inf, "above 0")])
     one = Regression(torch.zeros(1, 1), torch.tensor(0.5**0.5), torch.tensor(residuals))  # of variance 1
     return float((most / one.interval(INTERVAL)[1].clamp_min(1e-12)) ** 2)

@@ -21,7 +21,7 @@ TRUSTED = {
     "trusted_ood": "unfamiliar inputs that were made for this test",
     "trusted_right": "the right answers",
 }
-FEW = 30  # test rows, with fewer every number is rough
+FEW = 30  # test rows, with fewer all numbers are imprecise
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _summary(key: Key, rows: Rows, others: Mapping[Key, Rows], names: Mapping[Ke
         )
         sentences.append(f"Share of true values inside: {both}.")
     if count < FEW:
-        sentences.append(f"With {count} test rows every number is rough.")
+        sentences.append(f"With {count} test rows all numbers are imprecise.")
     return " ".join(filter(None, sentences))
 
 
@@ -155,8 +155,10 @@ def _trusted(key: Key, records: Sequence[Mapping[str, Any]]) -> str:
         for name in TRUSTED
         if values[name] and name != "trusted_right"
     ]
-    kept = f"; it trusts {share('trusted_right', False)} of the right ones" if values["trusted_right"] else ""
-    return f"“Trust: no” catches {' and '.join(caught)}{kept}." if caught else ""
+    kept = (
+        f"; {share('trusted_right', False)} of the right ones are trusted" if values["trusted_right"] else ""
+    )
+    return f"{' and '.join(caught)} are marked as not trusted{kept}." if caught else ""
 
 
 def _standing(rows: Rows, others: Mapping[Key, Rows], names: Mapping[Key, str]) -> str:
@@ -166,7 +168,7 @@ def _standing(rows: Rows, others: Mapping[Key, Rows], names: Mapping[Key, str]) 
     better = [_word(name) for name, (gain, error) in parts.items() if gain > CLEAR * error]
     worse = [_word(name) for name, (gain, error) in parts.items() if gain < -error]
     if worse:
-        return f"{names[best]} is better in {' and '.join(worse)}."
+        return f"{names[best]} is better in {' and '.join(worse)} (by more than one standard error)."
     if better:
         return f"The model is clearly better than {names[best]} in {' and '.join(better)}."
     return f"No clear difference from {names[best]}."
@@ -223,7 +225,7 @@ def _collapse(
             if gain <= error:
                 ours, constant = (metric(main).spoken(scores[main].mean()) for scores in (rows, theirs))
                 word = f"{_word(main)} {ours}, {names[key].lower()} {constant}"
-                return [f"The model has learned next to nothing: {word}."]
+                return [f"The model is no better than a constant prediction: {word}."]
     return []
 
 

@@ -126,7 +126,7 @@ def _same_data(results: Sequence[Results]) -> dict[str, Any]:
                 if known.setdefault(part, value) != value:
                     where = f"{dataset} ({part})" if part else dataset
                     raise InputError(
-                        f"results {number} were made from other data than those before: {where} is {value}, "
+                        f"results {number} use different data from the earlier results: {where} is {value}, "
                         f"before it was {known[part]}; evaluate all methods on the same data"
                     )
     return {dataset: known[""] if list(known) == [""] else known for dataset, known in fingerprints.items()}

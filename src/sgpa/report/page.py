@@ -25,7 +25,7 @@ from sgpa.report.sections.cases import cases
 from sgpa.report.sections.findings import Finding, findings, standing, verdict
 from sgpa.report.sections.glossary import glossary
 from sgpa.report.sections.overview import best_where, overall
-from sgpa.report.sections.warnings import warnings
+from sgpa.report.sections.warnings import remarks, warnings
 from sgpa.report.tables import Table, aggregate, tasks
 
 SECTIONS = (
@@ -51,6 +51,7 @@ class Part:
     sections: list[Section]
     findings: list[Finding] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
 
 def write_report(results: Mapping[str, Any], directory: Path, *, pdf: bool = True) -> Path:
@@ -137,7 +138,7 @@ def _parts(
         problems = warnings(material)
         if judgement is not None:
             summary, problems, sentences = judgement.summary, [*judgement.problems, *problems], []
-        parts.append(Part(title, prefix, summary, shown, sentences, problems))
+        parts.append(Part(title, prefix, summary, shown, sentences, problems, remarks(material)))
     return parts
 
 
@@ -250,6 +251,7 @@ def _markdown(results: Mapping[str, Any], parts: Sequence[Part]) -> str:
         level = "###" if part.title else "##"
         blocks += [f"## {part.title}" if part.title else "", part.verdict]
         blocks.append("\n".join(f"- **Warning**: {warning}" for warning in part.warnings))
+        blocks.append("\n".join(f"- **Note**: {remark}" for remark in part.remarks))
         blocks.append("\n".join(f"- **{f.title}.** {' '.join(f.lines)}" for f in part.findings))
         for section in part.sections:
             blocks += [f"{level} {section.title}", section.intro]

@@ -91,7 +91,7 @@ def load_run(
     """
     tensors, note = read_run(path)
     if not fits(note, SavedNote):
-        raise CheckpointError(f"{path} does not say which epoch of which training it is of; it was damaged")
+        raise CheckpointError(f"{path} has no valid epoch or training id; the file may be damaged")
     if not run.matches(note):
         raise CheckpointError(f"{path} is of a training {other(run, note)}")
     load_exactly(model, _under("model.", tensors), path)
@@ -107,7 +107,7 @@ def load_run(
     random = _under("random.", tensors)
     right = all(state.dtype == torch.uint8 and state.ndim == 1 for state in random.values())
     if not right or ("cpu" in random and random["cpu"].shape != torch.get_rng_state().shape):
-        raise CheckpointError(f"{path}: the states of its random numbers are none; it was damaged")
+        raise CheckpointError(f"{path} has no valid random-number states; the file may be damaged")
     return note | run.note, random
 
 

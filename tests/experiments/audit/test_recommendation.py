@@ -57,7 +57,7 @@ def test_of_equal_methods_the_cheapest_is_used():
     assert best_calibrator(found) == "temperature"
     sentence = recommend(found)[0]
     assert sentence.startswith("Use temperature scaling: it lowers the NLL by 0.100 ± 0.005 to 0.500")
-    assert "Structured matrix scaling and SGPA, attached have a lower NLL, but hardly." in sentence
+    assert "Structured matrix scaling and SGPA, attached have a lower NLL, but not clearly." in sentence
 
 
 @pytest.mark.parametrize("name", ["matrix", "laplace", "sgpa", "dropout"])

@@ -84,7 +84,7 @@ def audit(
         train: rows that the model was trained on, for statistics; labels are not read.
         text_column: column of texts; guessed by default.
         label_column: column of labels; guessed by default.
-        max_rows: rows to use; of more a random part, drawn by class.
+        max_rows: rows to use; larger data sets are subsampled by class.
         seed: of the split, of the perturbations and of dropout.
         device: cpu or cuda.
         on_progress: called with what is done, done, in all, and a note.

@@ -117,7 +117,7 @@ def _calibration(audit: Mapping[str, Any], chosen: str) -> str:
         and not _below(audit["nll_differences"][name][chosen], LEAST * before["nll"]["value"])
     ]
     if level:
-        text += f" {_listed(level)} {'has' if len(level) == 1 else 'have'} a lower NLL, but hardly."
+        text += f" {_listed(level)} {'has' if len(level) == 1 else 'have'} a lower NLL, but not clearly."
     return text
 
 

@@ -78,10 +78,10 @@ class Section:
 
     @property
     def side_by_side(self) -> bool:
-        """Whether text and the only figure are placed side by side on wide screens."""
+        """Whether a narrow table and the only figure are placed side by side on wide screens."""
         open_tables = [t.table for t in self.tables if not t.fold]
         width = sum(len(t.columns) if isinstance(t, Table) else len(t.head) for t in open_tables)
-        return len(self.plots) == 1 and not self.plots[0].fold and width <= 2
+        return len(self.plots) == 1 and not self.plots[0].fold and 0 < width <= 2
 
 
 @dataclass(frozen=True)

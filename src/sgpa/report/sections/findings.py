@@ -250,10 +250,21 @@ def _tally(tasks: Sequence[Cells], among: Set[Key], rival: str) -> str:
         return ""
     level = sum(c.level for c in ours)
     ahead = sum(not c.level and c.best[1] == "sgpa" for c in ours)
+    count = f"{len(ours)} comparison{'s' if len(ours) > 1 else ''}"
+    if not any(_has_errors(cells, among) for cells in tasks):
+        return (
+            f"Against {rival} SGPA has the better value in {ahead} of {count}; one seed cannot show which "
+            "differences are due to chance."
+        )
     return (
-        f"Against {rival} SGPA is better in {ahead} of {len(ours)} comparison{'s' if len(ours) > 1 else ''}, "
+        f"Against {rival} SGPA is better in {ahead} of {count}, "
         f"worse in {len(ours) - level - ahead} and not clearly different in {level}."
     )
+
+
+def _has_errors(cells: Cells, among: Set[Key]) -> bool:
+    """Whether the error of any of these rows is known; one seed has none."""
+    return any(cell.error is not None for (row, _), cell in cells.items() if row in among)
 
 
 def basis(cells: Iterable[Cell]) -> str:
@@ -280,9 +291,13 @@ def exceptions(cells: Cells) -> list[str]:
         others = [row for row in rows if row[1] != "sgpa"]
         rival = names[others[0]] if len(others) == 1 else "the best other method"
         worse, level = _places(cells, rows, level=False), _places(cells, rows, level=True)
+        bare = not _has_errors(cells, rows)
+        behind, alike = (
+            ("A worse value", "The same value as") if bare else ("Worse", "Not clearly different from")
+        )
         if len(worse) + len(level) <= MOST_EXCEPTIONS:
-            sentences += [f"Worse than {rival}: {', '.join(worse)}."] if worse else []
-            sentences += [f"Not clearly different from {rival}: {', '.join(level)}."] if level else []
+            sentences += [f"{behind} than {rival}: {', '.join(worse)}."] if worse else []
+            sentences += [f"{alike} {rival}: {', '.join(level)}."] if level else []
     return sentences
 
 

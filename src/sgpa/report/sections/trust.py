@@ -29,7 +29,7 @@ def _titled(column: Column) -> Column:
 
 
 def _sentences(cells: Cells, rows: tuple[Key, ...]) -> list[str]:
-    """For every method: how much of what should not be trusted is refused."""
+    """For every method: how much of what should not be trusted is marked as not trusted."""
     names = labels(rows)
     sentences = []
     for row in rows:
@@ -40,10 +40,10 @@ def _sentences(cells: Cells, rows: tuple[Key, ...]) -> list[str]:
                 and column.evaluation == TRUST
                 and column.metric in ("trusted_wrong", "trusted_ood")
             ):
-                what = "wrong answers" if not column.shift else shift_name(column.shift)
+                what = "the wrong answers" if not column.shift else shift_name(column.shift)
                 refused.append(f"{1 - cell.mean:.0%}".replace("%", "\N{NO-BREAK SPACE}%") + f" of {what}")
         if refused:
-            sentences.append(f"{names[row]}: “no” catches {listed(refused)}.")
+            sentences.append(f"{names[row]}: {listed(refused)} are marked as not trusted.")
     return sentences
 
 

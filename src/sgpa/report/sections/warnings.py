@@ -1,10 +1,11 @@
-"""Warnings about one task: collapsed layers, few answers, leaked rows, unlike comparisons."""
+"""Warnings about one task: collapsed layers, few answers, leaked rows, unlike comparisons; and remarks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from sgpa.core.counters import FLOAT64_PASSES
 from sgpa.evaluation.calibration import MCE_ANSWERS
 from sgpa.report.figures.curves import Curve, history, numbers, select
 from sgpa.report.names import CLEAN, Key, is_ensemble, key_order, labels, listed
@@ -14,10 +15,27 @@ COLLAPSED = 0.1  # nats: a layer whose last KL is below has a posterior that har
 
 REPAIRS = {  # counts in the log of a training
     "jitter_raised": "the jitter of a Gram matrix was raised",
-    "float64_passes": "a layer was computed in float64 because float32 was too coarse",
     "variance_clamped": "a negative variance was set to zero",
     "kl_below_zero": "the KL of a layer was negative by rounding",
 }
+
+
+def remarks(material: Material) -> list[str]:
+    """Sentences about what was done and is no problem: layers that were computed in float64."""
+    names = labels(key_order(row for row, _ in material.cells))
+    sentences = []
+    for key, curves in select(material.curves, "training").items():
+        passes = sum(int((curve["data"].get("numerics") or {}).get(FLOAT64_PASSES, 0)) for curve in curves)
+        if passes:
+            what = (
+                "one training pass of a layer was"
+                if passes == 1
+                else f"{passes:,} training passes of layers were"
+            )
+            sentences.append(
+                f"{names.get(key, key[1])}: {what} computed in float64, because float32 was too inaccurate."
+            )
+    return sentences
 
 
 def warnings(material: Material) -> list[str]:
