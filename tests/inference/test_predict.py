@@ -17,13 +17,14 @@ from sgpa.data.images.folder import files_below
 from sgpa.data.language_model.model import ElmoConfig, ElmoModel
 from sgpa.data.texts.tokenizer import train_tokenizer
 from sgpa.experiments.recipes import plan, plans
-from sgpa.experiments.runner import RunFolder, benchmark, calibrate, export, open_cell, open_trained, train
+from sgpa.experiments.runner import RunFolder, benchmark, calibrate, train
 from sgpa.inference import readers
 from sgpa.inference.answers import Trained
 from sgpa.inference.readers import ImageReader, MoleculeReader, Rows, TextReader, WordReader
 from sgpa.inference.trust import TrustRule
 from sgpa.methods import CATALOGUE
 from support import hub
+from support.open_runs import export, open_cell, open_trained
 from support.terminal import sgpa
 
 SMALL = [
