@@ -6,7 +6,6 @@
 - Other sequences of numbers: the mean of two, the reversed order, noise.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -16,15 +15,14 @@ from torch.nn.functional import avg_pool2d, interpolate
 from sgpa.posthoc.calls import Call
 
 TILES = 4  # along a side
-Change = Callable[[Tensor], Tensor]
 
 
-def made_unfamiliar(call: Call, seed: int = 0) -> list[Call]:
+def made_unfamiliar(call: Call) -> list[Call]:
     """The batch changed in several ways; nothing where it has a single row, or no inputs of a known kind."""
     name, x = _inputs(call)
     if x is None or len(x) < 2 or call.options.get("past_key_values") is not None:
         return []
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     if x.ndim == 2:
         known = None if call.padding is None or call.padding.shape != x.shape else call.padding
         changes = _of_tokens(x, _inner(x, known), generator)

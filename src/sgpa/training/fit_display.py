@@ -85,9 +85,7 @@ class Display(AbstractContextManager["Display"]):
             self.show(", ".join(part for part in parts if part))
 
 
-def estimate_seconds(
-    plan: Plan, config: ModelConfig, train: Dataset, seed: int, device: str = "cpu"
-) -> float:
+def estimate_seconds(plan: Plan, config: ModelConfig, train: Dataset, seed: int, device: str) -> float:
     """The time that all stages and members take at most, from a few steps of each stage."""
     total = 0.0
     with torch.random.fork_rng(devices=[]):

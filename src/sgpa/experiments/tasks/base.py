@@ -99,7 +99,7 @@ def split_rows(data: Dataset, seed: int, kind: str = "random") -> tuple[Splits, 
     others = data[rest]
     held_out = max(1, round(SPLITS[kind] * len(others)))
     train, validation = split.split_rows(others.targets, held_out, seed, stratified=kind == "stratified")
-    check_classes(others.targets[train], "training rows")
+    check_classes(others.targets[train])
     return Splits(others[train], others[validation], data[test]), rest
 
 
