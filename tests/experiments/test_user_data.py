@@ -259,11 +259,12 @@ def test_few_texts_with_blanks_are_read_as_their_different_words(tmp_path, monke
 
 def test_rows_are_split_into_disjoint_parts():
     data = Dataset(torch.arange(100), torch.zeros(100))
-    splits, rest = split_rows(data, seed=3)
+    splits, rest, test = split_rows(data, seed=3)
     parts = [part.inputs for part in (splits.train, splits.validation, splits.test)]
     assert [len(part) for part in parts] == [77, 8, 15]
     assert torch.cat(parts).sort().values.tolist() == list(range(100))
     assert set(rest.tolist()) == set(torch.cat(parts[:2]).tolist())
+    assert torch.equal(data[test].inputs, splits.test.inputs)
     assert not torch.equal(split_rows(data, seed=4)[0].test.inputs, splits.test.inputs)
     with pytest.raises(InputError, match="3 rows are too few"):
         split_rows(Dataset(torch.arange(3), torch.zeros(3)), 0)
@@ -272,7 +273,7 @@ def test_rows_are_split_into_disjoint_parts():
 def test_a_stratified_split_gives_every_class_its_share():
     data = Dataset(torch.arange(100), torch.tensor([0] * 80 + [1] * 20))
     for seed in range(5):
-        splits, _ = split_rows(data, seed, "stratified")
+        splits, _, _ = split_rows(data, seed, "stratified")
         assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [72, 13, 15]
         assert int(splits.test.targets.sum()) == 3
         assert int(splits.validation.targets.sum()) in (2, 3)

@@ -172,7 +172,7 @@ class TextTableConfig:
             column=self.text_column,
         )
         ids, lengths = reader.encode(texts)  # [N, T], [N]
-        splits, _ = split_rows(Dataset(ids, labels, lengths=lengths), self.split_seed, self.split)
+        splits, _, _ = split_rows(Dataset(ids, labels, lengths=lengths), self.split_seed, self.split)
         words = reader.sizes["vocabulary"] - len(known_pairs(reader.tokenizer))
         return Task(
             splits,
@@ -202,8 +202,7 @@ class TextTableConfig:
         network = self._network()
         features = network.features(texts, keep=True)  # [N, T, F]
         lengths = (~features.padding).sum(1)  # [N]
-        splits, _ = split_rows(Dataset(features, labels, lengths=lengths), self.split_seed, self.split)
-        _, test = split_test(labels, self.split_seed, self.split)
+        splits, _, test = split_rows(Dataset(features, labels, lengths=lengths), self.split_seed, self.split)
         return Task(
             splits,
             sizes={"width": features.values.shape[-1], "max_tokens": network.tokens},

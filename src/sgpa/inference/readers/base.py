@@ -1,7 +1,7 @@
 """The contract of a reader, and its file in a saved predictor."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -47,7 +47,8 @@ class Reader(Protocol):
         """
 
     def save(self, folder: Path) -> None:
-        """Write its fields to `reader.json`, and what is no JSON to files of their own."""
+        """Write the fields of a dataclass to `reader.json`; what is no JSON needs files of its own."""
+        save_settings(self.kind, asdict(self), folder)  # type: ignore[call-overload]
 
 
 def save_settings(kind: str, settings: dict[str, Any], folder: Path) -> None:

@@ -23,7 +23,7 @@ from sgpa.data.texts.tokenizer import (
     train_word_tokenizer,
     unknown_words,
 )
-from sgpa.inference.readers.base import TOKENIZER, Rows, existing, save_settings
+from sgpa.inference.readers.base import TOKENIZER, Reader, Rows, existing, save_settings
 
 MOST_TOKENS = 1_000_000
 FEW_TEXTS = 10_000  # up to here the order of words says little beside which words there are
@@ -34,7 +34,7 @@ TABLES = (".csv", ".tsv", ".tab", ".parquet")
 
 @checked
 @dataclass(frozen=True, kw_only=True)
-class TextReader:
+class TextReader(Reader):
     """Texts as the ids of a tokenizer, at most `max_tokens` of them; `column` is theirs in tables.
 
     With `distinct` every token of a text is read once, where it occurs first, pairs of words included.

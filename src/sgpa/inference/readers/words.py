@@ -1,7 +1,7 @@
 """Sentences as words, with the features of a language model."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,13 +11,13 @@ from sgpa.core.inputs import Words
 from sgpa.data.language_model.model import ElmoModel
 from sgpa.data.texts.cola import SPLIT, WordVocabulary
 from sgpa.data.texts.tables import TEXT_COLUMNS
-from sgpa.inference.readers.base import Rows, save_settings
+from sgpa.inference.readers.base import Reader, Rows
 from sgpa.inference.readers.texts import read_rows
 
 
 @checked
 @dataclass(frozen=True, kw_only=True)
-class WordReader:
+class WordReader(Reader):
     """Sentences as word ids, with the features of a language model if there is one.
 
     `tokens` is "raw" (split at white space, cased) or "tokenized" (punctuation separated, lower case).
@@ -51,7 +51,3 @@ class WordReader:
             return Rows(ids, about)
         features = ElmoModel.load(self.language_model).features(rows).half()  # [N, T, L, F]
         return Rows(Words(ids, features), about)
-
-    def save(self, folder: Path) -> None:
-        """Write `reader.json`."""
-        save_settings(self.kind, asdict(self), folder)
