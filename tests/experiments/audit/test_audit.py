@@ -38,7 +38,7 @@ def place(tmp_path_factory):
 def of_texts(place):
     seconds = count()
     with pytest.MonkeyPatch.context() as patched:  # every method takes a second for a batch
-        patched.setattr("sgpa.experiments.audit.cost._now", lambda _: next(seconds))
+        patched.setattr("sgpa.experiments.audit.cost.now", lambda _: next(seconds))
         outcome = sgpa("audit", place / "texts", place / "rows.csv", "--out", place / "text-page")
     assert outcome.code == 0, outcome.err
     return outcome, read_json(place / "text-page" / "audit.json", dict), place / "text-page" / "audit.html"

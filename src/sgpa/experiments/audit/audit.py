@@ -13,6 +13,7 @@ from sgpa.core.arguments import checked
 from sgpa.core.devices import check_device
 from sgpa.core.errors import check_fields
 from sgpa.core.noise import check_seed
+from sgpa.core.progress import OnProgress
 from sgpa.core.provenance import provenance
 from sgpa.evaluation.calibration import reliability
 from sgpa.experiments.audit.checks import check_data, read_kind
@@ -29,7 +30,6 @@ from sgpa.experiments.audit.work import Work
 MAX_DETECTION = 500  # test rows that are perturbed
 MAX_ROWS = 2000
 
-OnProgress = Callable[[str, int, int, str], None]  # what, done, in all, note
 Announce = Callable[[str], None]
 
 

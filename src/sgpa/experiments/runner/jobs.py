@@ -10,8 +10,8 @@ from typing import Protocol
 
 from sgpa.core.errors import SgpaError, disk_full, passing
 from sgpa.core.files import write_text
+from sgpa.core.progress import OnProgress
 
-OnProgress = Callable[[str, int, int, str], None]  # name of the work, how much is done, of how much, a note
 Work = Callable[[OnProgress], None]  # must be picklable where jobs leave the process
 
 log = logging.getLogger(__name__)
