@@ -92,7 +92,7 @@ def _of_images(x: Tensor, generator: torch.Generator) -> list[Tensor]:
     if min(height, width) >= 2 * TILES:
         small = avg_pool2d(x, max(2, min(height, width) // 8))
         changed.append(interpolate(small, (height, width), mode="bilinear"))
-        changed.append(_tiles(x, generator))
+        changed.append(shuffled_tiles(x, generator))
     return changed
 
 
@@ -101,7 +101,8 @@ def _as_type(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.round().clamp(0, 255).to(dtype) if dtype == torch.uint8 else x.to(dtype)
 
 
-def _tiles(x: Tensor, generator: torch.Generator) -> Tensor:
+def shuffled_tiles(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Sixteen tiles in random order; what the tiles do not cover at the right and below stays."""
     h, w = (side // TILES for side in x.shape[2:])
     inside = x[..., : TILES * h, : TILES * w].unflatten(-1, (TILES, w)).unflatten(-3, (TILES, h))
     tiles = inside.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)  # [B, 16, C, h, w]
