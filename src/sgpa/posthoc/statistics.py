@@ -25,7 +25,7 @@ GAIN_ROWS = 64  # rows that gains are measured on
 
 
 @dataclass(frozen=True)
-class Fitted:
+class Statistics:
     """What one pass over training data gave."""
 
     head: nn.Module
@@ -48,7 +48,7 @@ class Spread:
         self.sum, self.square = self.sum.to(x) + x.sum(0), self.square.to(x) + x.square().sum(0)
 
     def result(self) -> Tensor:
-        """[H, V]."""
+        """The standard deviation of every output, [H, V]."""
         mean = self.sum / self.count
         return (self.square / self.count - mean.square()).clamp_min(1e-12).sqrt().float()
 
@@ -63,7 +63,7 @@ def fit_statistics(
     points: int,
     share: float,
     max_batches: int | None,
-) -> Fitted:
+) -> Statistics:
     """Run the model over the loader once.
 
     Args:
@@ -109,7 +109,7 @@ def fit_statistics(
     )
     features, *pooled = rows.columns()
     views = Views.fit(states, pooled, points=points, classes=classes, device=device)
-    return Fitted(head, gps, FeatureGp.fit(features.to(device)), views, share)
+    return Statistics(head, gps, FeatureGp.fit(features.to(device)), views, share)
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -15,7 +15,7 @@ from sgpa.core.errors import InputError, check_fields
 from sgpa.core.files import file_digest, read_json
 from sgpa.core.inputs import Features
 from sgpa.core.user_code import errors_of
-from sgpa.data.backbones.cache import Rows, cached
+from sgpa.data.backbones.cache import FeatureRows, cached
 from sgpa.data.backbones.hidden_states import chosen_layer
 from sgpa.data.backbones.locate import locate, need_transformers, open_network, read_config, weights_digest
 from sgpa.data.backbones.texts import part_for
@@ -77,7 +77,7 @@ class ImageBackbone:
         folder = locate(self.name)
         need_transformers()
 
-        def compute(rows: slice) -> Rows:
+        def compute(rows: slice) -> FeatureRows:
             return self._compute(_network(folder), files[rows])
 
         if keep:
@@ -88,13 +88,13 @@ class ImageBackbone:
         return rows.padded(int(rows.lengths.max()))
 
     @torch.inference_mode()
-    def _compute(self, network: "_Network", files: Sequence[Path]) -> Rows:
+    def _compute(self, network: "_Network", files: Sequence[Path]) -> FeatureRows:
         features: list[Tensor] = []
         for start in range(0, len(files), BATCH):
             pixels = torch.from_numpy(read_images(files[start : start + BATCH], network.size))
             states = network.states(pixels.permute(0, 3, 1, 2), self.layer, self.name)  # [B, T, F]
             features += [pooled_patches(state, self.grid) for state in states]
-        return Rows.of(features)
+        return FeatureRows.of(features)
 
 
 def pooled_patches(x: Tensor, grid: int) -> Tensor:

@@ -14,7 +14,7 @@ from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Features
 from sgpa.core.limits import size_check
 from sgpa.core.user_code import errors_of
-from sgpa.data.backbones.cache import Rows, cached
+from sgpa.data.backbones.cache import FeatureRows, cached
 from sgpa.data.backbones.hidden_states import hidden_state
 from sgpa.data.backbones.locate import locate, need_transformers, open_network, read_config, weights_digest
 from sgpa.data.fetch import Progress
@@ -83,7 +83,7 @@ class TextBackbone:
         need_transformers()
         settings = f"texts {self.layer} {self.max_tokens} {self.group}"
 
-        def compute(rows: slice) -> Rows:
+        def compute(rows: slice) -> FeatureRows:
             return self._compute(_network(folder), texts[rows], rows.start)
 
         if keep:
@@ -91,7 +91,7 @@ class TextBackbone:
         return compute(slice(0, len(texts))).padded(self.tokens)
 
     @torch.inference_mode()
-    def _compute(self, network: "_Network", texts: Sequence[str], first: int) -> Rows:
+    def _compute(self, network: "_Network", texts: Sequence[str], first: int) -> FeatureRows:
         longest = min(self.max_tokens, network.longest)
         with errors_of(f"backbone {self.name}: its tokenizer cannot read the texts"):
             ids = [network.encode(" ".join(text.split()), longest) for text in texts]
@@ -107,7 +107,7 @@ class TextBackbone:
             states = network.states([ids[i] for i in batch], self.layer, self.name)  # [B, T, F]
             for state, i in zip(states, batch, strict=True):
                 features[i] = averaged(state[: len(ids[i])], self.group)
-        return Rows.of(features)
+        return FeatureRows.of(features)
 
 
 def averaged(x: Tensor, group: int) -> Tensor:

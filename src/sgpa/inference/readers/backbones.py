@@ -37,9 +37,9 @@ class TextFeatureReader(Reader):
 
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """One text a line of .txt files, the text column of tables, and texts given directly."""
-        about = read_rows(files, texts, column, column_names(self.column, TEXT_COLUMNS), "text")
+        metadata = read_rows(files, texts, column, column_names(self.column, TEXT_COLUMNS), "text")
         check_digest(self.backbone, self.digest)
-        return Rows(self.backbone.features([row["text"] for row in about]), about)
+        return Rows(self.backbone.features([row["text"] for row in metadata]), metadata)
 
 
 @checked

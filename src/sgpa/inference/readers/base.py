@@ -18,13 +18,13 @@ FILE, TOKENIZER = "reader.json", "tokenizer.json"
 class Rows:
     """New inputs, and a description of each: its file, its row there, its text.
 
-    `problems` has the reason for each input that cannot be read, by its place in `about`; `inputs` are the
+    `problems` has the reason for each input that cannot be read, by its place in `metadata`; `inputs` are the
     others. `unknown` [N] is the share of an input that the reader does not know, such as words outside of
     the vocabulary; None where everything is known.
     """
 
     inputs: Inputs
-    about: list[dict[str, Any]]
+    metadata: list[dict[str, Any]]
     problems: Mapping[int, str] = field(default_factory=dict)
     unknown: Tensor | None = None
 

@@ -45,8 +45,8 @@ class MoleculeReader(Reader):
 
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """One SMILES a line of .txt files, the SMILES column of tables, and SMILES given directly."""
-        about = read_rows(files, texts, column, column_names(self.column, SMILES_NAMES), "smiles")
+        metadata = read_rows(files, texts, column, column_names(self.column, SMILES_NAMES), "smiles")
         vocabulary = Vocabulary(self.atoms, self.bonds)
-        named = ((f"{row['file'] or 'text'}, row {row['row']}", row["smiles"]) for row in about)
+        named = ((f"{row['file'] or 'text'}, row {row['row']}", row["smiles"]) for row in metadata)
         graphs = read_each(named, lambda smiles: from_smiles(smiles, vocabulary))
-        return Rows(identified(graphs, self.identifiers, self.width), about)
+        return Rows(identified(graphs, self.identifiers, self.width), metadata)

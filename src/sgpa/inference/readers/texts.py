@@ -98,10 +98,10 @@ class TextReader(Reader):
 
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """One text a line of .txt files, the text column of tables, and texts given directly."""
-        about = read_rows(files, texts, column, column_names(self.column, TEXT_COLUMNS), "text")
-        rows = [row["text"] for row in about]
+        metadata = read_rows(files, texts, column, column_names(self.column, TEXT_COLUMNS), "text")
+        rows = [row["text"] for row in metadata]
         ids, _ = self.encode(rows)  # [N, T]
-        return Rows(ids, about, unknown=unknown_words(self.tokenizer, rows))
+        return Rows(ids, metadata, unknown=unknown_words(self.tokenizer, rows))
 
     def save(self, folder: Path) -> None:
         """Write `reader.json` and `tokenizer.json`."""

@@ -44,10 +44,10 @@ class WordReader(Reader):
 
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """One sentence a line of .txt files, the text column of tables, and sentences given directly."""
-        about = read_rows(files, texts, column, TEXT_COLUMNS, "text")
-        rows = [SPLIT[self.tokens](row["text"])[: self.max_words] for row in about]
+        metadata = read_rows(files, texts, column, TEXT_COLUMNS, "text")
+        rows = [SPLIT[self.tokens](row["text"])[: self.max_words] for row in metadata]
         ids, _ = WordVocabulary(self.words).encode(rows)  # [N, T]
         if self.language_model is None:
-            return Rows(ids, about)
+            return Rows(ids, metadata)
         features = ElmoModel.load(self.language_model).features(rows).half()  # [N, T, L, F]
-        return Rows(Words(ids, features), about)
+        return Rows(Words(ids, features), metadata)
