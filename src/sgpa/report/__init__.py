@@ -5,7 +5,7 @@ from sgpa.report.merge import merge
 from sgpa.report.page import write_report
 from sgpa.report.paired import paired_difference
 from sgpa.report.render import to_html, to_markdown, to_rich
-from sgpa.report.sections.overview import in_words
+from sgpa.report.sections.overview import opening
 from sgpa.report.sections.predictions import headline
 from sgpa.report.tables import aggregate, evaluation_table, tasks
 
@@ -13,9 +13,9 @@ __all__ = [
     "aggregate",
     "evaluation_table",
     "headline",
-    "in_words",
     "judge",
     "merge",
+    "opening",
     "paired_difference",
     "tasks",
     "to_html",

@@ -89,7 +89,7 @@ def check_split(split: str) -> Check:
     return "split", split, split in SPLITS, ", ".join(SPLITS)
 
 
-def split_rows(data: Dataset, seed: int, kind: str = "random") -> tuple[Splits, Tensor, Tensor]:
+def split_user_rows(data: Dataset, seed: int, kind: str = "random") -> tuple[Splits, Tensor, Tensor]:
     """Rows for training, validation and test, the indices of all rows to learn from and of those to test on.
 
     The test rows are drawn first, then the validation rows among the others, each from `seed`. In a

@@ -11,7 +11,7 @@ from sgpa.data.graphs.identifiers import IDENTIFIERS
 from sgpa.data.graphs.molecules import read_molecules
 from sgpa.data.graphs.zinc import zinc, zinc_complement
 from sgpa.evaluation.results import OodSet
-from sgpa.experiments.tasks.base import OOD_ROWS, Task, check_split, split_note, split_rows
+from sgpa.experiments.tasks.base import OOD_ROWS, Task, check_split, split_note, split_user_rows
 from sgpa.experiments.tasks.display import show_molecules
 from sgpa.experiments.tasks.made_inputs import random_atoms
 from sgpa.inference.readers import MoleculeReader
@@ -103,7 +103,7 @@ class MoleculeTableConfig:
         molecules = read_molecules(Path(self.path), self.smiles_column, self.target_column)
         graphs, names = molecules.graphs, molecules.vocabulary
         data = batch.dataset(graphs, molecules.targets, self.identifiers, self.width, augment=True)
-        splits, _, test = split_rows(data, self.split_seed, self.split)
+        splits, _, test = split_user_rows(data, self.split_seed, self.split)
         return Task(
             splits,
             sizes={

@@ -30,4 +30,4 @@ class InProcess:
         return future
 
     def listen(self) -> None:
-        """Nothing runs elsewhere."""
+        """`submit` has passed on all progress already."""
