@@ -11,7 +11,7 @@ from typing import Any
 
 from sgpa.report import aggregate, headline
 from sgpa.report.names import labels, metric
-from sgpa.report.paper import beside
+from sgpa.report.paper import published_cells
 from sgpa.report.tables import Cell, Column, Published, tasks
 
 ROOT = Path(__file__).parent.parent
@@ -38,7 +38,7 @@ def beside_paper(*files: Path) -> str:
     rows = records(*files)
     (task,) = tasks(rows)
     table = headline(aggregate(rows))
-    names, paper = labels(table.rows), beside(table.cells, task)
+    names, paper = labels(table.rows), published_cells(table.cells, task)
     printed = {column for _, column in paper}
     columns = [c for c in table.columns if (c in printed if c.metric == "mcc" else _in_short_table(c))]
     last = Column("in-distribution", "", "mce_all_classes", "Clean test set")
@@ -99,7 +99,7 @@ def summary() -> str:
         cells = aggregate(rows)
         columns = [Column("in-distribution", "", m, "Clean test set") for m in (error, "nll", "ece")]
         ours = [_joined({c: cells.get((("kernel", method), c)) for c in columns}) for method in METHODS]
-        printed = beside(cells, task)
+        printed = published_cells(cells, task)
         paper = _joined({c: printed.get((("kernel", "sgpa"), c)) for c in columns})
         lines.append(f"| [{name}](docs/results/{run}) | {' | '.join([*ours, paper])} |")
     return "\n".join(lines)

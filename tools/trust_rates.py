@@ -20,8 +20,10 @@ from sgpa.core.types import Classification
 from sgpa.data import Dataset
 from sgpa.data.images.cifar import cifar, load_images
 from sgpa.evaluation.metrics import auroc
-from sgpa.experiments.runner import open_cell, open_trained
+from sgpa.experiments.load import load
+from sgpa.experiments.runner import calibrate, rows_of
 from sgpa.inference.answers import Trained
+from sgpa.inference.saved import finished_cells
 from sgpa.inference.trust import make_judge
 
 MODELS = Path("src/sgpa/pretrained")
@@ -96,7 +98,7 @@ def measure(data_dir: Path, rows: int) -> dict[str, Any]:
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
         return images[order[:rows]]
 
-    model = open_trained(MODELS / "cifar10" / CELL)
+    model = load(MODELS / "cifar10" / CELL)
     test = cifar("cifar10", data_dir=data_dir).test
     order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))[: 2 * rows]
     sets = {"SVHN": "svhn", "CIFAR-100": "cifar100", "mini-ImageNet": "mini_imagenet"}
@@ -107,12 +109,14 @@ def measure(data_dir: Path, rows: int) -> dict[str, Any]:
         "text": text_pictures(200),
     }
     measured = {"cifar10": rates(model, test[order], strangers) | {"rule": model.rule.to_json()}}
-    digits, cell = open_trained(MODELS / "digits" / CELL), open_cell(MODELS / "digits" / CELL)
+    digits = load(MODELS / "digits" / CELL)
+    (row,) = rows_of(finished_cells(MODELS / "digits" / CELL))
+    test = calibrate(*row).task.splits.test
     low, high = -1.0, 1.0
     noise = low + (high - low) * uniform_noise(200, 1, 8).float() / 255
     grey = low + (high - low) * plain_colours(200, 1, 8).float() / 255
     strangers = {"plain grey": grey, "noise": noise}
-    measured["digits"] = rates(digits, cell.task.splits.test, strangers) | {"rule": digits.rule.to_json()}
+    measured["digits"] = rates(digits, test, strangers) | {"rule": digits.rule.to_json()}
     return measured
 
 

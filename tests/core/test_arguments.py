@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import sgpa
-from sgpa.core.arguments import checked, convert, fits, in_words
+from sgpa.core.arguments import checked, convert, fits, type_in_words
 from sgpa.core.errors import ArgumentError, ConfigError, InputError, SgpaError, shown
 
 
@@ -110,8 +110,8 @@ def test_a_value_is_shown_in_one_short_line():
 
 
 def test_annotations_are_words():
-    assert in_words(int | None) == "a whole number or none"
-    assert in_words(tuple[float, ...]) == "a list, each item a number"
+    assert type_in_words(int | None) == "a whole number or none"
+    assert type_in_words(tuple[float, ...]) == "a list, each item a number"
 
 
 def public_classes():

@@ -11,7 +11,7 @@ from PIL import Image
 from sgpa.core.errors import ConfigError, InputError
 from sgpa.core.files import read_tensors, write_tensors
 from sgpa.data.backbones import cache, locate
-from sgpa.data.backbones.cache import Rows, cached
+from sgpa.data.backbones.cache import FeatureRows, cached
 from sgpa.data.backbones.hidden_states import blocks_of, chosen_layer, hidden_state
 from sgpa.data.backbones.images import ImageBackbone, pooled_patches
 from sgpa.data.backbones.texts import TextBackbone, averaged
@@ -127,7 +127,7 @@ def test_features_are_computed_once(monkeypatch, tmp_path):
 
     def compute(rows):
         computed.append(rows.start)
-        return Rows.of([torch.full((i + 1, 3), float(i)) for i in range(rows.start, rows.stop)])
+        return FeatureRows.of([torch.full((i + 1, 3), float(i)) for i in range(rows.start, rows.stop)])
 
     steps = []
     first = cached(list("abc"), "s", compute, lambda *step: steps.append(step), tmp_path)
@@ -144,7 +144,7 @@ def test_features_are_computed_once(monkeypatch, tmp_path):
 
 def test_damaged_cache_files_are_computed_again(tmp_path):
     def compute(rows):
-        return Rows.of([torch.ones(1, 2)] * (rows.stop - rows.start))
+        return FeatureRows.of([torch.ones(1, 2)] * (rows.stop - rows.start))
 
     cached(["a"], "s", compute, None, tmp_path)
     (file,) = tmp_path.iterdir()
@@ -154,7 +154,7 @@ def test_damaged_cache_files_are_computed_again(tmp_path):
 
 def test_features_that_were_exchanged_are_computed_again(tmp_path):
     def compute(value):
-        return lambda rows: Rows.of([torch.full((2, 3), value)] * (rows.stop - rows.start))
+        return lambda rows: FeatureRows.of([torch.full((2, 3), value)] * (rows.stop - rows.start))
 
     cached(["a", "b"], "one", compute(1.0), None, tmp_path)
     (file,) = tmp_path.iterdir()
@@ -179,7 +179,7 @@ def test_features_that_were_exchanged_are_computed_again(tmp_path):
 @pytest.mark.parametrize("value", [torch.nan, 1e6])  # half precision ends at 65504
 def test_features_that_are_not_finite_are_refused(value):
     with pytest.raises(InputError, match="its features are not finite in half precision"):
-        Rows.of([torch.full((2, 3), value)])
+        FeatureRows.of([torch.full((2, 3), value)])
 
 
 def test_kept_features_equal_fresh_ones(bert):

@@ -10,11 +10,11 @@ from sgpa.data.images.cifar import CLASSES, MEAN, STD, cifar, load_images
 from sgpa.data.public_sets import SOURCES
 from sgpa.data.sources import find, read_table, verify
 from sgpa.evaluation import metrics
-from sgpa.experiments.runner import open_trained
 from sgpa.gp.objective import Progress
 from sgpa.methods import Sgpa
 from sgpa.models import ModelConfig, PatchConfig
 from support.kept import kept
+from support.open_runs import open_trained
 from support.paths import DATA, KEPT, NAMED
 
 pytestmark = pytest.mark.xdist_group("real data")  # in one process: the tests share decoded images

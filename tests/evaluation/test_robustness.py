@@ -59,7 +59,7 @@ def test_published_files_are_used_where_they_exist(tmp_path):
         np.save(tmp_path / "data" / "CIFAR-10-C" / f"{name}.npy", stacked)
     published = on_disk.find("cifar10", images, tmp_path / "data")
     results = evaluate_corruptions(
-        Brightness(), SUBJECT, images, labels, types=TYPES, severities=(2,), ready_made=published
+        Brightness(), SUBJECT, images, labels, types=TYPES, severities=(2,), corrupted_files=published
     )
     assert {r["shift"] for r in results.records} == {
         "cifar10-c:2",
@@ -68,7 +68,7 @@ def test_published_files_are_used_where_they_exist(tmp_path):
     with pytest.raises(InputError, match=r"holds uint8 .* expected uint8 \[15, 32, 32, 3\]"):
         on_disk.find("cifar10", images[:3], tmp_path / "data").load("contrast", 1)
     with pytest.raises(InputError, match=r"fog.npy is missing"):
-        evaluate_corruptions(Brightness(), SUBJECT, images, labels, types=("fog",), ready_made=published)
+        evaluate_corruptions(Brightness(), SUBJECT, images, labels, types=("fog",), corrupted_files=published)
 
 
 def test_saved_corruptions_give_the_same_numbers(tmp_path):
@@ -82,7 +82,7 @@ def test_saved_corruptions_give_the_same_numbers(tmp_path):
     assert kept == on_disk.CorruptedFiles(folder, 6, regenerated=True)
     both = [
         # the first five of six, one type that was made before and one that was not
-        evaluate_corruptions(Brightness(), SUBJECT, images[:5], labels[:5], types=TYPES, ready_made=made)
+        evaluate_corruptions(Brightness(), SUBJECT, images[:5], labels[:5], types=TYPES, corrupted_files=made)
         for made in (None, kept)
     ]
     assert both[0] == both[1]

@@ -13,7 +13,7 @@ from sgpa.core.inputs import Batch
 from sgpa.core.types import Loss
 from sgpa.data.language_model.model import ElmoConfig, ElmoModel
 from sgpa.experiments.recipes import RECIPES, Recipe, alternatives, find, leaves, override, plan, plans
-from sgpa.experiments.runner import RunFolder, benchmark, open_cell
+from sgpa.experiments.runner import RunFolder, benchmark
 from sgpa.gp.objective import Progress, negative_elbo
 from sgpa.inference.trust import TrustRule
 from sgpa.methods import CATALOGUE, Ensemble, Mle
@@ -22,6 +22,7 @@ from sgpa.models import KernelAttentionConfig, Transformer
 from sgpa.report import write_report
 from sgpa.training.plan import plan_of
 from support import hub
+from support.open_runs import open_cell
 
 PAPER = [name for name in RECIPES if name != "digits"]
 QUICK = ["optim.epochs=1", "stage1.epochs=1", "stage2.epochs=1", "ensemble=2", "evaluation.severities=5"]

@@ -17,7 +17,7 @@ from sgpa.experiments.recipes import find, plan
 from sgpa.experiments.recipes.user_data import user_recipe
 from sgpa.experiments.runner.run_folder import load_task
 from sgpa.experiments.tasks import ImageFolderConfig, TextTableConfig
-from sgpa.experiments.tasks.base import split_rows
+from sgpa.experiments.tasks.base import split_user_rows
 from sgpa.inference.saved import read_saved
 from sgpa.models import GraphConfig, PatchConfig
 from sgpa.training.compare import Comparison
@@ -264,20 +264,21 @@ def test_few_texts_with_blanks_are_read_as_their_different_words(tmp_path, monke
 
 def test_rows_are_split_into_disjoint_parts():
     data = Dataset(torch.arange(100), torch.zeros(100))
-    splits, rest = split_rows(data, seed=3)
+    splits, rest, test = split_user_rows(data, seed=3)
     parts = [part.inputs for part in (splits.train, splits.validation, splits.test)]
     assert [len(part) for part in parts] == [77, 8, 15]
     assert torch.cat(parts).sort().values.tolist() == list(range(100))
     assert set(rest.tolist()) == set(torch.cat(parts[:2]).tolist())
-    assert not torch.equal(split_rows(data, seed=4)[0].test.inputs, splits.test.inputs)
+    assert torch.equal(data[test].inputs, splits.test.inputs)
+    assert not torch.equal(split_user_rows(data, seed=4)[0].test.inputs, splits.test.inputs)
     with pytest.raises(InputError, match="3 rows are too few"):
-        split_rows(Dataset(torch.arange(3), torch.zeros(3)), 0)
+        split_user_rows(Dataset(torch.arange(3), torch.zeros(3)), 0)
 
 
 def test_a_stratified_split_gives_every_class_its_share():
     data = Dataset(torch.arange(100), torch.tensor([0] * 80 + [1] * 20))
     for seed in range(5):
-        splits, _ = split_rows(data, seed, "stratified")
+        splits, _, _ = split_user_rows(data, seed, "stratified")
         assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [72, 13, 15]
         assert int(splits.test.targets.sum()) == 3
         assert int(splits.validation.targets.sum()) in (2, 3)

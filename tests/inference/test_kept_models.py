@@ -7,8 +7,8 @@ from PIL import Image, ImageDraw, ImageFont
 from tools.trust_rates import judge, plain_colours, text_pictures, uniform_noise
 
 from sgpa.evaluation import metrics
-from sgpa.experiments.runner import open_cell, open_trained
 from support.kept import kept
+from support.open_runs import open_cell, open_trained
 from support.paths import KEPT, ROOT
 
 

@@ -17,13 +17,14 @@ from sgpa.data.images.folder import files_below
 from sgpa.data.language_model.model import ElmoConfig, ElmoModel
 from sgpa.data.texts.tokenizer import train_tokenizer
 from sgpa.experiments.recipes import plan, plans
-from sgpa.experiments.runner import RunFolder, benchmark, calibrate, export, open_cell, open_trained, train
+from sgpa.experiments.runner import RunFolder, benchmark, calibrate, train
 from sgpa.inference import readers
 from sgpa.inference.answers import Trained
 from sgpa.inference.readers import ImageReader, MoleculeReader, Rows, TextReader, WordReader
 from sgpa.inference.trust import TrustRule
 from sgpa.methods import CATALOGUE
 from support import hub
+from support.open_runs import export, open_cell, open_trained
 from support.terminal import sgpa
 
 SMALL = [
@@ -239,7 +240,7 @@ def test_readers_survive_saving(tmp_path, tokenizer, photos):
         if isinstance(reader, MoleculeReader):
             pytest.importorskip("rdkit", reason="the extra `graph` (rdkit) is not installed")
         one, two = reader.read(files, texts), back.read(files, texts)
-        assert one.about == two.about
+        assert one.metadata == two.metadata
         first, second = (r.inputs if isinstance(r.inputs, torch.Tensor) else None for r in (one, two))
         assert first is second is None or torch.equal(first, second)
     with pytest.raises(CheckpointError, match="does not exist"):
@@ -259,7 +260,7 @@ def test_texts_come_from_lines_tables_and_the_command(tmp_path, tokenizer):
     reader = TextReader(tokenizer=tokenizer, column="My words")
     rows = reader.read([tmp_path / "lines.txt", tmp_path / "table.csv"], ["good"])
     assert [
-        (row["file"] and row["file"].rsplit("/", 1)[1], row["row"], row["text"]) for row in rows.about
+        (row["file"] and row["file"].rsplit("/", 1)[1], row["row"], row["text"]) for row in rows.metadata
     ] == [
         (None, 1, "good"),
         ("lines.txt", 1, "a good film"),

@@ -75,11 +75,11 @@ def test_empty_texts_of_tables_and_lists_are_set_aside(tmp_path):
     reader = TextReader(tokenizer=train_tokenizer(["a good film", "a bad film"], vocabulary=300))
     rows = read_leniently(reader, [table], ["", "direct"])
     assert rows.problems == {0: "the text is empty", 3: "the text is empty", 4: "the text is empty"}
-    assert len(rows.about) == 6
+    assert len(rows.metadata) == 6
     assert len(rows.inputs) == 3
     alone = reader.read([], ["direct", "a good film", "a bad film"]).inputs
     assert torch.equal(rows.inputs, alone)
-    assert [about["row"] for about in rows.about] == [1, 2, 1, 2, 3, 4]
+    assert [one["row"] for one in rows.metadata] == [1, 2, 1, 2, 3, 4]
     assert read_leniently(reader, [], ["fine"]).problems == {}
     with pytest.raises(InputError, match="which column holds the text"):
         read_leniently(reader, [_table(tmp_path, "words\nx\n")])

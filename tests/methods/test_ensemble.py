@@ -14,8 +14,8 @@ from sgpa.data import Dataset
 from sgpa.evaluation import metrics
 from sgpa.evaluation.evaluate import evaluate
 from sgpa.evaluation.results import Subject
-from sgpa.methods import Calibration, Mle, Sgpa
-from sgpa.methods.ensemble import Ensemble, EnsemblePredictor, deep_ensemble, sgpa_ensemble
+from sgpa.methods import CATALOGUE, Calibration, Mle, Sgpa
+from sgpa.methods.ensemble import Ensemble, EnsemblePredictor
 from sgpa.methods.sngp import Sngp
 from sgpa.models import ModelConfig, PatchConfig, RandomFeatureConfig, SgpaConfig
 from sgpa.training.optim import OptimConfig
@@ -60,7 +60,7 @@ def models(method, config=CONFIG):
     return made
 
 
-@pytest.mark.parametrize("method", [deep_ensemble(size=3), sgpa_ensemble(SGPA, size=3)])
+@pytest.mark.parametrize("method", [Ensemble(base=Mle(), size=3), Ensemble(base=SGPA, size=3, id="sgpae")])
 def test_an_ensemble_is_the_average_of_its_members(method):
     members = [method.predictor(model) for model in models(method)]
     x = images()
@@ -118,7 +118,7 @@ def test_ensembles_of_ensembles_keep_every_scale():
     assert prediction.scale.flatten().tolist() == [b for b in (1.0, 2.0, 3.0, 4.0) for _ in range(4)]
 
 
-@pytest.mark.parametrize("method", [deep_ensemble(size=3), sgpa_ensemble(SGPA, size=3)])
+@pytest.mark.parametrize("method", [Ensemble(base=Mle(), size=3), Ensemble(base=SGPA, size=3, id="sgpae")])
 def test_regression_models_are_mixed(method):
     made = models(method, VALUES)
     for i, model in enumerate(made):
@@ -131,7 +131,7 @@ def test_regression_models_are_mixed(method):
 
 
 def test_members_are_trained_by_the_base_with_distinct_seeds():
-    method = deep_ensemble(size=2)
+    method = Ensemble(base=Mle(), size=2)
     assert method.trains == Mle()
     assert method.member_seeds(3) == (6, 7)
     assert len({s for seed in range(4) for s in method.member_seeds(seed)}) == 8
@@ -154,7 +154,7 @@ def test_every_member_is_calibrated_by_the_base():
     expected = [base.predictor(m, base.calibrate(m, both)).predict(data.inputs).probabilities for m in made]
     assert torch.allclose(prediction.probabilities, torch.stack(expected).mean(0))
     assert not method.regression
-    assert deep_ensemble().regression
+    assert Ensemble(base=Mle()).regression
 
 
 def test_the_fitted_temperature_calibrates_the_average():
@@ -188,7 +188,7 @@ def test_the_fitted_temperature_calibrates_the_average():
 
 def test_another_number_of_samples_keeps_the_temperature():
     torch.manual_seed(0)
-    method = replace(sgpa_ensemble(SGPA, size=2), fit_temperature=True)
+    method = Ensemble(base=SGPA, size=2, id="sgpae", fit_temperature=True)
     members = [method.predictor(model) for model in models(method)]
     tempered = method.combine(members, {"temperature": torch.tensor(0.25)})
     x = images()
@@ -228,16 +228,16 @@ def test_half_precision_members_are_averaged_in_float32(dtype):
 
 
 def test_names_and_sizes():
-    assert (deep_ensemble().id, sgpa_ensemble().id) == ("de", "sgpae")
-    assert (deep_ensemble().size, sgpa_ensemble().base.id) == (5, "sgpa")
-    assert deep_ensemble() == Ensemble(base=Mle())
+    assert (CATALOGUE["de"].id, CATALOGUE["sgpae"].id) == ("de", "sgpae")
+    assert (CATALOGUE["de"].size, CATALOGUE["sgpae"].base.id) == (5, "sgpa")
+    assert CATALOGUE["de"] == Ensemble(base=Mle())
     with pytest.raises(ConfigError, match=r"ensemble: size=0 \(allowed: 1 or more\)"):
-        deep_ensemble(size=0)
+        Ensemble(base=Mle(), size=0)
 
 
 def test_members_that_do_not_match_raise():
     with pytest.raises(InputError, match="needs as many members, not 0"):
-        deep_ensemble().combine([])
+        Ensemble(base=Mle()).combine([])
     with pytest.raises(InputError, match="at least one member"):
         EnsemblePredictor(())
     for first, second, message in (

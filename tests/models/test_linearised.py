@@ -20,7 +20,7 @@ from sgpa.gp.likelihoods import (
 from sgpa.inference.answers import Trained
 from sgpa.inference.readers import ImageReader, Rows
 from sgpa.inference.trust import TrustRule
-from sgpa.methods import McDropout, Mfvi, Sgpa, Sngp, sgpa_ensemble
+from sgpa.methods import Ensemble, McDropout, Mfvi, Sgpa, Sngp
 from sgpa.methods.ensemble import EnsemblePredictor
 from sgpa.models import DotProductConfig, MeanFieldConfig, SgpaConfig, Transformer
 from sgpa.models.linearised import label_moments, output_moments
@@ -266,7 +266,7 @@ def test_bad_texts_are_refused_as_with_samples(inputs):
 def test_predictors_accept_another_number_of_samples():
     method, x = Sgpa(attention=SgpaConfig(num_global=3)), images()
     models = [method.build(small()) for _ in range(2)]
-    ensemble = sgpa_ensemble(method, size=2)
+    ensemble = Ensemble(base=method, size=2, id="sgpae")
     predictor = ensemble.combine([ensemble.predictor(model) for model in models])
     linearised = predictor.with_samples(0)
     assert isinstance(linearised, EnsemblePredictor)

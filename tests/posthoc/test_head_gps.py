@@ -67,9 +67,9 @@ def test_half_precision_queries_are_raised_to_float32(dtype):
 def test_k_means_finds_separate_groups():
     centres = torch.tensor([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
     x = (centres.repeat(30, 1) + 0.1 * torch.randn(90, 2)).unsqueeze(0)
-    found = k_means(x, 3)[0]
-    assert torch.cdist(found, centres).amin(1).max() < 0.2
-    assert len(torch.cdist(found, centres).argmin(1).unique()) == 3
+    means = k_means(x, 3)[0]
+    assert torch.cdist(means, centres).amin(1).max() < 0.2
+    assert len(torch.cdist(means, centres).argmin(1).unique()) == 3
 
 
 def test_reservoir_is_uniform_and_keeps_columns_together():

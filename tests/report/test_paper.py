@@ -7,7 +7,7 @@ import pytest
 
 from sgpa.report import aggregate, evaluation_table, to_html, to_markdown
 from sgpa.report.figures.style import looks
-from sgpa.report.paper import STANDS_FOR, beside, paper_shift, published
+from sgpa.report.paper import STANDS_FOR, paper_shift, published, published_cells
 from sgpa.report.ranking import rank_table
 from sgpa.report.sections.blocks import Material, notes
 from sgpa.report.tables import Column
@@ -24,14 +24,14 @@ def test_every_published_value_is_matched() -> None:
             record(row["method"], row["metric"], 1.0, **{k: row[k] for k in (*CIFAR, "evaluation", "shift")})
         ]
         task = (row["dataset"], "" if row["augmentation"] == "none" else row["augmentation"])
-        (published,) = beside(aggregate(ours), task).values()
+        (published,) = published_cells(aggregate(ours), task).values()
         assert published.mean == float(row["mean"])
 
 
 def test_forms_of_sgpa_are_variants() -> None:
     for name, accuracy in (("standard", 0.6435), ("Cheng-Boots", 0.7513), ("orthogonal", 0.7787)):
         cells = aggregate([record(f"sgpa:{name}", "accuracy", 0.8, **CIFAR)])
-        (published,) = beside(cells, ("cifar10", "")).values()
+        (published,) = published_cells(cells, ("cifar10", "")).values()
         assert published.mean == accuracy
 
 
@@ -65,17 +65,17 @@ def test_aupr_is_compared_at_the_papers_share() -> None:
     where = {"evaluation": "ood-detection", "shift": "mini_imagenet", **CIFAR}
     plain = Column("ood-detection", "mini_imagenet", "aupr")
     shared = Column("ood-detection", "mini_imagenet", "aupr_paper_share")
-    alone = beside(aggregate([record("sgpa", "aupr", 0.9, **where)]), ("cifar10", ""))
+    alone = published_cells(aggregate([record("sgpa", "aupr", 0.9, **where)]), ("cifar10", ""))
     assert [column for _, column in alone] == [plain]
     both = [record("sgpa", name, 0.9, **where) for name in ("aupr", "aupr_paper_share")]
-    published = beside(aggregate(both), ("cifar10", ""))
+    published = published_cells(aggregate(both), ("cifar10", ""))
     assert [column for _, column in published] == [shared]
     assert published[("kernel", "sgpa"), shared].mean == 0.9382
 
 
 def test_mce_is_compared_with_that_of_all_classes() -> None:
     both = aggregate([record("sgpa", name, 0.05, **CIFAR) for name in ("mce", "mce_all_classes")])
-    published = beside(both, ("cifar10", ""))
+    published = published_cells(both, ("cifar10", ""))
     assert {column.metric: value.mean for (_, column), value in published.items()} == {
         "mce_all_classes": 0.0825
     }

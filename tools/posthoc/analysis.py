@@ -61,11 +61,11 @@ def scores_of(recipe: str, sets: dict[str, Rows]) -> dict[str, Any]:
     with torch.enable_grad():
         scales = fit_classes(held["logits"], carried(held), held["labels"])
     tests = [name for name, rows in sets.items() if "labels" in rows and name != "held out"]
-    found: dict[str, Any] = {"scores": {}, "detection": {}}
+    measured: dict[str, Any] = {"scores": {}, "detection": {}}
     for name in tests:
         rows = sets[name]
         p, _ = one_pass(rows["logits"], carried(rows), scales)
-        found["scores"][name] = {"GP, one pass": classification_scores(p, rows["labels"])}
+        measured["scores"][name] = {"GP, one pass": classification_scores(p, rows["labels"])}
     x = columns(held)
     offset, scale = x.mean(0), x.std(0)
 
@@ -87,8 +87,12 @@ def scores_of(recipe: str, sets: dict[str, Rows]) -> dict[str, Any]:
 
     inside = detectors(sets[FIRST[recipe]])
     for name in REPORTED[recipe]:
-        found["detection"][name] = detection(inside, detectors(sets[name]))
-    return found | {"weights": weights.tolist(), "sigma2": scales.layers.tolist(), "tau2": float(scales.data)}
+        measured["detection"][name] = detection(inside, detectors(sets[name]))
+    return measured | {
+        "weights": weights.tolist(),
+        "sigma2": scales.layers.tolist(),
+        "tau2": float(scales.data),
+    }
 
 
 def ensemble(recipe: str, members: list[dict[str, Rows]]) -> dict[str, Any]:
@@ -115,8 +119,8 @@ def ensemble(recipe: str, members: list[dict[str, Rows]]) -> dict[str, Any]:
         return {"entropy": torch.special.entr(probabilities(name)).sum(-1)}
 
     inside = entropy(FIRST[recipe])
-    found = {name: detection(inside, entropy(name))["entropy"] for name in REPORTED[recipe]}
-    return {"members": len(members), "scores": scores, "detection": found}
+    detected = {name: detection(inside, entropy(name))["entropy"] for name in REPORTED[recipe]}
+    return {"members": len(members), "scores": scores, "detection": detected}
 
 
 def summary(folder: Path, recipe: str) -> dict[str, Any]:
@@ -139,7 +143,7 @@ def summary(folder: Path, recipe: str) -> dict[str, Any]:
             "made": training["made"],
         }
         seeds[file.stem.rsplit("-", 1)[1]] = own | kept
-    found: dict[str, Any] = {"recipe": recipe, "seeds": seeds}
+    measured: dict[str, Any] = {"recipe": recipe, "seeds": seeds}
     if len(members) > 1:
-        found["ensemble"] = ensemble(recipe, members)
-    return found
+        measured["ensemble"] = ensemble(recipe, members)
+    return measured

@@ -95,17 +95,17 @@ class Columns:
             seen = self.gp._observe(self.model, call)
             placed = self.gp._ready("columns").on(self.device)
             rows = read_rows(seen, placed.gps, placed.novelty.views)
-            found = {"logits": rows.logits, "carried": rows.carried, "shares": rows.shares}
-            found |= {"head": seen.head.float(), "novelty": placed.novelty.score(rows.views)}
-            found["views"] = self.views.columns(seen, placed.gps.head.variance(seen.head))
+            columns = {"logits": rows.logits, "carried": rows.carried, "shares": rows.shares}
+            columns |= {"head": seen.head.float(), "novelty": placed.novelty.score(rows.views)}
+            columns["views"] = self.views.columns(seen, placed.gps.head.variance(seen.head))
             pooled = self._pooled(seen)
             pairs = [each(x) for x, each in zip(pooled, self.distances, strict=True)]
-            found[f"distance {SHRINKAGE}"] = torch.stack([pair[0] for pair in pairs], 1)
-            found[f"class distance {SHRINKAGE}"] = torch.stack([pair[1] for pair in pairs], 1)
+            columns[f"distance {SHRINKAGE}"] = torch.stack([pair[0] for pair in pairs], 1)
+            columns[f"class distance {SHRINKAGE}"] = torch.stack([pair[1] for pair in pairs], 1)
             nearest = torch.cdist(normalize(pooled[-1]), self.head)
-            found["knn"] = nearest.kthvalue(NEIGHBOURS, -1).values
-            found["plain gp"] = self.plain_gp.variance(pooled[-1][:, None, None]).flatten()
+            columns["knn"] = nearest.kthvalue(NEIGHBOURS, -1).values
+            columns["plain gp"] = self.plain_gp.variance(pooled[-1][:, None, None]).flatten()
             if call.targets is not None:
-                found["labels"] = call.targets
-            parts.append({key: value.cpu() for key, value in found.items()})
+                columns["labels"] = call.targets
+            parts.append({key: value.cpu() for key, value in columns.items()})
         return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}

@@ -54,12 +54,12 @@ def main() -> None:
     )
     model, sets = load(options.recipe, options.model, options.data_dir, options.seed, size)
     model = model.to(options.device)
-    found: dict[str, Any] = {"made": provenance()}
+    measured: dict[str, Any] = {"made": provenance()}
     started = time.perf_counter()
     gp = sgpa.attach(model).fit(sets.train)
     fitted = time.perf_counter()
     gp.calibrate(sets.held_out)
-    found |= {"fit_s": fitted - started, "calibrate_s": time.perf_counter() - fitted}
+    measured |= {"fit_s": fitted - started, "calibrate_s": time.perf_counter() - fitted}
     last = sgpa.attach(model, layers=[-2, -1]).fit(sets.train[:8]).calibrate(sets.held_out[:8])
     device = torch.device(options.device)
 
@@ -82,9 +82,9 @@ def main() -> None:
         on_device = {key: value.to(device) for key, value in batch.items()}
         began = time.perf_counter()
         costs = measure_costs(predictors, [on_device] * (8 if device.type == "cuda" else 1), options.device)
-        found[f"{rows} rows"] = {name: cost.time for name, cost in costs.items()}
-        print(rows, found[f"{rows} rows"], f"{time.perf_counter() - began:.0f} s", flush=True)
-    write_json(options.out / f"cost-{options.recipe}-{device.type}.json", found)
+        measured[f"{rows} rows"] = {name: cost.time for name, cost in costs.items()}
+        print(rows, measured[f"{rows} rows"], f"{time.perf_counter() - began:.0f} s", flush=True)
+    write_json(options.out / f"cost-{options.recipe}-{device.type}.json", measured)
 
 
 if __name__ == "__main__":

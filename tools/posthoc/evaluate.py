@@ -122,12 +122,12 @@ class PlainGp:
 def detectors(rows: Rows) -> Rows:
     """Scores that are high for unfamiliar rows, [N] each."""
     f = rows["logits"].double()
-    found = {"entropy": torch.special.entr(f.softmax(-1)).sum(-1), "energy": -f.logsumexp(-1)}
-    found |= {name: rows[name].double() for name in ("knn", "plain gp", "novelty")}
+    scores = {"entropy": torch.special.entr(f.softmax(-1)).sum(-1), "energy": -f.logsumexp(-1)}
+    scores |= {name: rows[name].double() for name in ("knn", "plain gp", "novelty")}
     for name, value in rows.items():
         if value.ndim == 2 and name not in ("logits", "head", "carried", "views"):
-            found |= {f"{name}, layer {i + 1}": value[:, i].double() for i in range(value.shape[1])}
-    return found
+            scores |= {f"{name}, layer {i + 1}": value[:, i].double() for i in range(value.shape[1])}
+    return scores
 
 
 def main() -> None:
@@ -156,13 +156,13 @@ def main() -> None:
     model, sets = load(options.recipe, folder, options.data_dir, options.seed, size)
     model = model.to(options.device)
     tell("loaded")
-    found: dict[str, Any] = {"model": str(folder), "made": provenance()}
-    found["training"] = read_json(folder / "history.json", dict)
+    measured: dict[str, Any] = {"model": str(folder), "made": provenance()}
+    measured["training"] = read_json(folder / "history.json", dict)
     begun = time.perf_counter()
     gp = sgpa.attach(model).fit(sets.train)
     fitted = time.perf_counter()
     gp.calibrate(sets.held_out)
-    found |= {"fit_s": fitted - begun, "calibrate_s": time.perf_counter() - fitted}
+    measured |= {"fit_s": fitted - begun, "calibrate_s": time.perf_counter() - fitted}
     tell("calibrated")
     columns = Columns(gp, sets.train)
     statistics, held = columns.of(sets.train), columns.of(sets.held_out)
@@ -170,15 +170,15 @@ def main() -> None:
     made = unfamiliar_sets(sets.held_out, device_of(model))
     others = {name: columns.of(rows) for name, rows in (sets.strangers | sets.perturbed | made).items()}
     tell("collected")
-    found["scores"] = calibration(gp, sets, statistics, held, tests, found, tell)
+    measured["scores"] = calibration(gp, sets, statistics, held, tests, measured, tell)
     inside = detectors(next(iter(tests.values())))
-    found["detection"] = {name: detection(inside, detectors(rows)) for name, rows in others.items()}
+    measured["detection"] = {name: detection(inside, detectors(rows)) for name, rows in others.items()}
     later = list(tests.items())[1:]
-    found["detection"] |= {name: detection(inside, detectors(rows)) for name, rows in later}
+    measured["detection"] |= {name: detection(inside, detectors(rows)) for name, rows in later}
     inside = detectors(held)
-    found["chosen_on"] = {name: detection(inside, detectors(others[name])) for name in sets.perturbed}
+    measured["chosen_on"] = {name: detection(inside, detectors(others[name])) for name in sets.perturbed}
     name = f"{options.recipe}-{options.seed}"
-    write_json(options.out / f"{name}.json", found)
+    write_json(options.out / f"{name}.json", measured)
     keep = {"statistics": statistics, "held out": held} | tests | others
     dump = {
         f"{part}/{key}": (value.half() if value.is_floating_point() else value).contiguous()
@@ -227,7 +227,7 @@ def calibration(
     statistics: Rows,
     held: Rows,
     tests: dict[str, Rows],
-    found: dict[str, Any],
+    measured: dict[str, Any],
     tell: Any,
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Scores of every method on every test set."""
@@ -243,8 +243,8 @@ def calibration(
     tell("dropout")
     noise = NoiseChoice(gp, sets.held_out, y, dropout=False)
     both = NoiseChoice(gp, sets.held_out, y, dropout=True)
-    found |= {"noise": noise.tried, "noise_with_dropout": both.tried}
-    found |= {"tau2": float(scales.data), "sigma2": scales.layers.tolist(), "temperature": float(T)}
+    measured |= {"noise": noise.tried, "noise_with_dropout": both.tried}
+    measured |= {"tau2": float(scales.data), "sigma2": scales.layers.tolist(), "temperature": float(T)}
     tell("noise chosen")
     result = {}
     for name, rows in tests.items():

@@ -98,13 +98,13 @@ def calibration_table(data: dict[str, Any]) -> str:
 def detection_table(data: dict[str, Any]) -> str:
     """AUROC of every detector."""
     seeds, names = list(data["seeds"].values()), REPORTED[data["recipe"]]
-    found = {name: best_layer(seeds, name) for name in names}
+    layers = {name: best_layer(seeds, name) for name in names}
 
     def row(title: str, detector: str) -> list[str]:
         return [title, *(shown(seed["detection"][name][detector] for seed in seeds) for name in names)]
 
     rows = [row(f"**{d}**" if d == "novelty" else d, d) for d in DETECTORS]
-    best = [f"{shown(s['detection'][n][found[n]] for s in seeds)} ({found[n].split()[-1]})" for n in names]
+    best = [f"{shown(s['detection'][n][layers[n]] for s in seeds)} ({layers[n].split()[-1]})" for n in names]
     rows.append(["Mahalanobis, best single layer (which)", *best])
     if "ensemble" in data:
         values = data["ensemble"]["detection"]

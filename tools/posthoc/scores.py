@@ -18,9 +18,9 @@ def classification_scores(p: Tensor, y: Tensor) -> dict[str, float]:
 
 def detection(inside: Mapping[str, Tensor], outside: Mapping[str, Tensor]) -> dict[str, float]:
     """AUROC of every score."""
-    found = {}
+    aurocs = {}
     for name, own in inside.items():
         both = torch.cat([own, outside[name]]).double().numpy()
         is_ood = torch.cat([torch.zeros(len(own)), torch.ones(len(outside[name]))]).numpy()
-        found[name] = float(metrics.auroc(both, is_ood))
-    return found
+        aurocs[name] = float(metrics.auroc(both, is_ood))
+    return aurocs

@@ -171,14 +171,16 @@ def main() -> None:
     )
     folder = options.out / f"vit-{options.seed}"
     model.save_pretrained(folder)
-    found = {
+    tested = {
         "validation_accuracy": accuracy(
             model, images[held.to(options.device)], labels[held.to(options.device)]
         )
     }
     setting = {"epochs": len(history), "rate": RATE, "decay": DECAY, "batch": BATCH, "warm_up": WARM_UP}
-    write_json(folder / "history.json", {"setting": setting, "epochs": history, "made": provenance()} | found)
-    print(options.seed, found, flush=True)
+    write_json(
+        folder / "history.json", {"setting": setting, "epochs": history, "made": provenance()} | tested
+    )
+    print(options.seed, tested, flush=True)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ from sgpa.attention.masks import Mask, read_mask
 from sgpa.attention.moments import Moments
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
+from sgpa.core.limits import WIDEST
 from sgpa.core.noise import MAX_SAMPLES, Dropout
 from sgpa.core.precision import full_precision, recording, require_finite
 from sgpa.core.types import AttentionOutput, Kl
 
-WIDEST = 65_536  # wider layers are mistakes
 Forward = TypeVar("Forward", bound=Callable[..., Any])
 
 

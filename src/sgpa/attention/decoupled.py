@@ -4,7 +4,6 @@ import torch
 from torch import Tensor, nn
 
 from sgpa.attention import backend
-from sgpa.attention.base import WIDEST
 from sgpa.attention.global_state import GlobalState, global_states, lower
 from sgpa.attention.inducing import INDUCING_INITS
 from sgpa.attention.kernel import KernelProjections
@@ -13,6 +12,7 @@ from sgpa.attention.moments import FusedMoments, JointMoments, MarginalMoments
 from sgpa.attention.precise import count_clamped, in_float64, loses_precision, moments_in_float64
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
+from sgpa.core.limits import WIDEST
 from sgpa.core.precision import full_precision
 from sgpa.core.types import Kl
 from sgpa.gp.fused import fused_mean, pack, split

@@ -5,12 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sgpa.attention.base import WIDEST, check_inputs, checked_pass, mask_tokens
+from sgpa.attention.base import check_inputs, checked_pass, mask_tokens
 from sgpa.attention.decoupled import ChengBootsSgpa, DecoupledSgpa, OrthogonalSgpa
 from sgpa.attention.masks import Mask, as_bool, read_mask
 from sgpa.attention.moments import Moments
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields, shown
+from sgpa.core.limits import WIDEST
 from sgpa.core.precision import full_precision, require_finite
 from sgpa.core.types import Kl
 from sgpa.core.user_code import errors_of

@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor, nn
 
-from sgpa.attention.base import WIDEST
 from sgpa.attention.kernel import KernelProjections
 from sgpa.attention.masks import Mask
 from sgpa.attention.moments import JointMoments, MarginalMoments
 from sgpa.attention.precise import loses_points, moments_in_float64
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, check_fields
+from sgpa.core.limits import WIDEST
 from sgpa.core.types import Kl
 from sgpa.gp.kernels import Kernel
 from sgpa.gp.linalg import cholesky, triangular_inverse

@@ -97,7 +97,7 @@ def _cluster(address: str, on_progress: Any) -> Any:
 
 def conclude(outcome: "Outcome", directory: Path, note: str = "") -> None:
     """Write the report, print table, verdict and `note`, list failures; exit status 1 if there are any."""
-    from sgpa.report import in_words, write_report
+    from sgpa.report import opening, write_report
     from sgpa.training import process_group
 
     if not process_group.leader():  # of the processes that torchrun started, the first one prints
@@ -105,7 +105,7 @@ def conclude(outcome: "Outcome", directory: Path, note: str = "") -> None:
     if outcome.results["records"]:
         page = write_report(outcome.results, directory)
         show_tables(outcome.results)
-        Console().print(f"{in_words(outcome.results)} {note}".strip(), markup=False, highlight=False)
+        Console().print(f"{opening(outcome.results)} {note}".strip(), markup=False, highlight=False)
         typer.echo(f"Report: {page}\nNumbers: {directory / 'results.json'}")
     for failure in outcome.failures:
         console.print("[bold red]failed:[/]", end=" ")

@@ -1,6 +1,6 @@
 """Types of arguments, settings and saved values, checked against their annotations: one mechanism for all.
 
-`checked` decorates what users call. `fits` and `in_words` serve the readers of saved files too.
+`checked` decorates what users call. `fits` and `type_in_words` serve the readers of saved files too.
 """
 
 import inspect
@@ -75,7 +75,7 @@ def _checked(function: Callable[..., Any], owner: type | None) -> Callable[..., 
             wanted = hints().get(name, Any)
             given.arguments[name] = converted = convert(value, wanted)
             if not fits(converted, wanted):
-                allowed = in_words(wanted)
+                allowed = type_in_words(wanted)
                 if isinstance(value, float):
                     allowed = allowed.replace("a number", "a finite number")
                 bad.append(f"{name}={shown(value)} (allowed: {allowed})")
@@ -173,7 +173,7 @@ def mismatch(value: Any, wanted: Any, path: str = "") -> str | None:
             (problem for i, item in enumerate(value) if (problem := mismatch(item, kind, f"{path}[{i}]"))),
             None,
         )
-    return None if fits(value, wanted) else f"{path}={shown(value)} (allowed: {in_words(wanted)})"
+    return None if fits(value, wanted) else f"{path}={shown(value)} (allowed: {type_in_words(wanted)})"
 
 
 @cache
@@ -188,11 +188,11 @@ def _items_fit(value: tuple[Any, ...], kinds: tuple[Any, ...]) -> bool:
     return len(value) == len(kinds) and all(map(fits, value, kinds))
 
 
-def in_words(wanted: Any) -> str:  # noqa: PLR0911
+def type_in_words(wanted: Any) -> str:  # noqa: PLR0911
     """An annotation as the end of an error message."""
     origin, kinds = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in UNIONS:
-        return " or ".join(dict.fromkeys(in_words(kind) for kind in kinds))
+        return " or ".join(dict.fromkeys(type_in_words(kind) for kind in kinds))
     if origin is Literal:
         return " or ".join(map(str, kinds))
     if typing.is_typeddict(wanted):
@@ -204,5 +204,5 @@ def in_words(wanted: Any) -> str:  # noqa: PLR0911
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         return "a mapping"
     if origin is not None and isinstance(origin, type) and issubclass(origin, Iterable):
-        return f"a list, each item {in_words(kinds[0])}" if kinds and kinds[0] is not Any else "a list"
+        return f"a list, each item {type_in_words(kinds[0])}" if kinds and kinds[0] is not Any else "a list"
     return NAMES.get(wanted, "none" if wanted is None else getattr(wanted, "__name__", str(wanted)))

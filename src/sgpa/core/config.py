@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from sgpa.core.arguments import fits, in_words
+from sgpa.core.arguments import fits, type_in_words
 from sgpa.core.errors import CheckpointError, ConfigError, nearest, shown
 
 Config = TypeVar("Config")
@@ -154,7 +154,7 @@ def _value(text: str, wanted: Any, path: str) -> Any:
     for candidate in (value, text):
         if (converted := _as(candidate, wanted)) is not _NO:
             return converted
-    raise ConfigError(f"{path}={text}: expected {in_words(wanted)}")
+    raise ConfigError(f"{path}={text}: expected {type_in_words(wanted)}")
 
 
 _NO = object()
@@ -234,7 +234,9 @@ def _from_plain(data: Any, kinds: Mapping[str, type], source: str, wanted: Any =
     }
     for key, value in given.items():
         if not fits(value, hints[key]):
-            raise ConfigError(f"{source}: {name}: {key}={shown(value)} (allowed: {in_words(hints[key])})")
+            raise ConfigError(
+                f"{source}: {name}: {key}={shown(value)} (allowed: {type_in_words(hints[key])})"
+            )
     try:
         return kind(**given)
     except ConfigError as error:

@@ -1,5 +1,6 @@
-"""Check of device names, and peak memory."""
+"""Check of device names, peak memory, and the time when a device is done."""
 
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,6 +32,13 @@ def peak(device: str) -> int | None:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     return None
+
+
+def now(device: str) -> float:
+    """Seconds of a clock, once everything that was asked of the device is done."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def check_device(name: str) -> None:

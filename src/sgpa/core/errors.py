@@ -142,7 +142,7 @@ class LostWorker(SgpaError):
     """The process of a job died."""
 
 
-def passing(error: BaseException | None) -> bool:
+def is_temporary(error: BaseException | None) -> bool:
     """Whether the cause is outside: a disk, a folder or a process. The same work may succeed later."""
     while error is not None:
         if isinstance(error, OSError | LostWorker):

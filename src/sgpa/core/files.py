@@ -81,12 +81,12 @@ def read_json(path: Path, wanted: Any) -> Any:
     return data
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Any = None) -> None:
-    """Write named tensors, a JSON note and a checksum into one safetensors file, atomically."""
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Any = None) -> None:
+    """Write named tensors, metadata as JSON and a checksum into one safetensors file, atomically."""
     flat = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with replacing(path) as temporary:
         try:
-            save_file(flat, temporary, metadata={"note": json.dumps(note), "sha256": checksum_of(flat)})
+            save_file(flat, temporary, metadata={"note": json.dumps(metadata), "sha256": checksum_of(flat)})
         except SafetensorError as error:
             code = re.search(
                 r"(?:code: |os error )(\d+)", str(error)
@@ -97,7 +97,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Any = None) -
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
-    """The tensors and the note that `write_tensors` wrote. Nothing is unpickled.
+    """The tensors and the metadata that `write_tensors` wrote. Nothing is unpickled.
 
     Files of version 0.1 have no checksum.
     """
@@ -106,14 +106,14 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
         raise CheckpointError(f"{path} does not exist")
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-        note = json.loads(metadata.get("note", "null"))
+            header = file.metadata() or {}
+        metadata = json.loads(header.get("note", "null"))
         tensors = load(path.read_bytes())  # `file.get_tensor` of safetensors 0.8 loses 64 bytes a tensor
     except (SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read ({error}); it was damaged or cut short") from None
-    if metadata.get("sha256", checksum := checksum_of(tensors)) != checksum:
+    if header.get("sha256", checksum := checksum_of(tensors)) != checksum:
         raise CheckpointError(f"{path} does not have the checksum it was written with; it was damaged")
-    return tensors, note
+    return tensors, metadata
 
 
 def _check_regular(path: Path) -> None:

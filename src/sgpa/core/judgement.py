@@ -9,7 +9,7 @@ from sgpa.core.types import Classification, Prediction, Regression
 
 
 @dataclass(frozen=True)
-class Judgement:
+class TrustJudgement:
     """Which answers to trust, and the reason for every one that is not."""
 
     trust: Tensor  # bool                                                        [B]
@@ -20,7 +20,7 @@ class Judgement:
 class Judged:
     """What predictions of `sgpa.fit` and of saved runs add to those of a model alone."""
 
-    judgement: Judgement
+    judgement: TrustJudgement
 
     @property
     def trust(self) -> Tensor:
@@ -50,22 +50,24 @@ class Judged:
 class JudgedClassification(Judged, Classification):
     """Class probabilities, with which answers to trust: `trust`, `reason`, `novelty`."""
 
-    judgement: Judgement = field(kw_only=True)
+    judgement: TrustJudgement = field(kw_only=True)
 
 
 @dataclass(frozen=True)
 class JudgedRegression(Judged, Regression):
     """Values, with which answers to trust: `trust`, `reason`, `novelty`."""
 
-    judgement: Judgement = field(kw_only=True)
+    judgement: TrustJudgement = field(kw_only=True)
 
 
-def with_judgement(prediction: Prediction, judgement: Judgement) -> JudgedClassification | JudgedRegression:
+def with_judgement(
+    prediction: Prediction, judgement: TrustJudgement
+) -> JudgedClassification | JudgedRegression:
     """The prediction with a judgement.
 
     >>> import torch
     >>> sure = Classification(torch.tensor([[0.9, 0.1]]), torch.tensor([0.3]))
-    >>> with_judgement(sure, Judgement(torch.tensor([True]), ("",))).trust
+    >>> with_judgement(sure, TrustJudgement(torch.tensor([True]), ("",))).trust
     tensor([True])
     """
     given: dict[str, Any] = {f.name: getattr(prediction, f.name) for f in fields(prediction) if f.init}

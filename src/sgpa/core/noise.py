@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +54,14 @@ class Draw:
     def fresh(self, generator: torch.Generator | None = None) -> Tensor:
         """New numbers, by default from torch's own generator."""
         return self.into(torch.empty(self.shape, dtype=self.dtype, device=self.device), generator)
+
+
+class Source(Protocol):
+    """Where random numbers come from."""
+
+    def take(self, draw: Draw) -> Tensor:
+        """The numbers of one request."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -113,7 +122,6 @@ class Shard:
         return numbers.narrow(at + 1, self.start, mine).flatten(at, at + 1)
 
 
-Source = Generated | Recording | Playback | Shard
 _source: ContextVar[Source | None] = ContextVar("source", default=None)  # every thread has its own
 
 

@@ -1,5 +1,7 @@
 """What every progress bar shows, and how often plain lines replace it."""
 
+from collections.abc import Callable
+
 from rich.progress import (
     BarColumn,
     ProgressColumn,
@@ -11,6 +13,7 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
+OnProgress = Callable[[str, int, int, str], None]  # name of the work, how much is done, of how much, a note
 LINE_SECONDS = 30.0  # between two lines about the same work, if the output is not a terminal
 
 

@@ -20,7 +20,7 @@ def evaluate_corruptions(
     *,
     types: Sequence[str] = corruptions.NAMES,
     severities: Sequence[int] = corruptions.SEVERITIES,
-    ready_made: CorruptedFiles | None = None,
+    corrupted_files: CorruptedFiles | None = None,
     on_progress: Callable[[str, int, int], None] = lambda *_: None,
     cache: ResultCache = no_cache,
 ) -> Results:
@@ -33,7 +33,7 @@ def evaluate_corruptions(
         labels: their classes [N].
         types: corruption types.
         severities: intensities, 1 to 5.
-        ready_made: corrupted images on disk; those that are missing are made here.
+        corrupted_files: corrupted images on disk; those that are missing are made here.
         on_progress: called with what is evaluated, how many sets are done, and how many there are.
         cache: returns the results of sets that were evaluated before.
 
@@ -41,7 +41,7 @@ def evaluate_corruptions(
         Records whose shift is `cifar10-c:3` for the published images, `cifar10-c-regenerated:3` for images
         made here, and `cifar10-c-regenerated/fog:3` for a single type.
     """
-    published = ready_made is not None and not ready_made.regenerated
+    published = corrupted_files is not None and not corrupted_files.regenerated
     family = f"{subject.dataset}-c" + ("" if published else f"-{corruptions.REGENERATED}")
     results = Results()
     total = len(types) * len(severities)
@@ -51,7 +51,7 @@ def evaluate_corruptions(
             on_progress(f"{name} {severity}", i * len(types) + j, total)
 
             def measure(name: str = name, severity: int = severity) -> Results:
-                shifted = _corrupted(images, name, severity, ready_made)
+                shifted = _corrupted(images, name, severity, corrupted_files)
                 return evaluate(predictor, subject, Dataset(shifted, labels))
 
             part = cache(f"{family}/{name}:{severity}", measure)
@@ -66,7 +66,7 @@ def evaluate_corruptions(
     return results
 
 
-def _corrupted(images: Tensor, name: str, severity: int, ready_made: CorruptedFiles | None) -> Tensor:
-    if ready_made is None or not ready_made.has(name):
+def _corrupted(images: Tensor, name: str, severity: int, corrupted_files: CorruptedFiles | None) -> Tensor:
+    if corrupted_files is None or not corrupted_files.has(name):
         return corruptions.corrupt(images, name, severity, SEED)
-    return ready_made.load(name, severity)[: len(images)].to(images.device)
+    return corrupted_files.load(name, severity)[: len(images)].to(images.device)

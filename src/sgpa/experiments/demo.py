@@ -4,10 +4,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from sgpa.core.progress import OnProgress
 from sgpa.data.images import digits
 from sgpa.experiments.recipes import DIGITS, plans
 from sgpa.experiments.runner import Outcome, RunFolder, benchmark
-from sgpa.experiments.runner.jobs import OnProgress
 
 METHODS = ("sgpa", "mle")  # the longest training first
 CAVEAT = (

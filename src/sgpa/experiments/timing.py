@@ -63,7 +63,7 @@ def measure(
     if model not in MODELS:
         raise ConfigError(f"unknown model {model!r}{nearest(model, MODELS)}")
     check_fields("time", [("repeats", repeats, repeats >= 1, "1 or more")])
-    makers = contenders(find(model), BATCH, PREDICTED) | dict(others or {})
+    makers = contenders(find(model)) | dict(others or {})
     with ExitStack() as stack:
         jobs = {name: stack.enter_context(make()) for name, make in makers.items()}
         steps = medians({name: job.step for name, job in jobs.items()}, repeats)
@@ -71,14 +71,14 @@ def measure(
     return [Cost(name, steps[name], predictions[name]) for name in jobs]
 
 
-def contenders(recipe: Recipe, rows: int, predicted: int, device: str = "cpu") -> dict[str, Contender]:
-    """The methods of `CONTENDERS` on random images: `rows` of a step, `predicted` of a prediction."""
+def contenders(recipe: Recipe) -> dict[str, Contender]:
+    """The methods of `CONTENDERS` on random images."""
 
     def maker(name: str) -> Contender:
         @contextmanager
         def make() -> Iterator[Jobs]:
-            with recipe_step(recipe, name, rows, device) as step:
-                yield Jobs(step, recipe_prediction(recipe, name, predicted, device))
+            with recipe_step(recipe, name, BATCH, "cpu") as step:
+                yield Jobs(step, recipe_prediction(recipe, name, PREDICTED, "cpu"))
 
         return make
 
@@ -86,7 +86,7 @@ def contenders(recipe: Recipe, rows: int, predicted: int, device: str = "cpu") -
 
 
 @contextmanager
-def recipe_step(recipe: Recipe, name: str, rows: int, device: str = "cpu") -> Iterator[Job]:
+def recipe_step(recipe: Recipe, name: str, rows: int, device: str) -> Iterator[Job]:
     """A step of a contender's last training."""
     training = plan(recipe, *CONTENDERS[name]).stages[-1]
     torch.manual_seed(0)
@@ -96,7 +96,7 @@ def recipe_step(recipe: Recipe, name: str, rows: int, device: str = "cpu") -> It
         yield step
 
 
-def recipe_prediction(recipe: Recipe, name: str, rows: int, device: str = "cpu") -> Job:
+def recipe_prediction(recipe: Recipe, name: str, rows: int, device: str) -> Job:
     """A prediction of a contender with initial weights."""
     planned = plan(recipe, *CONTENDERS[name])
     training = planned.stages[-1]

@@ -126,14 +126,14 @@ def _in_order(answers: list[Answer], rows: Rows) -> list[Answer]:
     """Answers with the descriptions of all rows; those that cannot be read have no value but the reason."""
     left = iter(answers)
     complete = []
-    for i, about in enumerate(rows.about):
+    for i, metadata in enumerate(rows.metadata):
         if i not in rows.problems:
-            complete.append(about | next(left))
+            complete.append(metadata | next(left))
             continue
         nothing: Answer = dict.fromkeys(answers[0])
         nothing |= {"label": UNREADABLE} if "label" in nothing else {}
         reason = f"{UNREADABLE}: {rows.problems[i]}"
-        complete.append(about | nothing | {"trust": False, "reason": reason})
+        complete.append(metadata | nothing | {"trust": False, "reason": reason})
     return complete
 
 

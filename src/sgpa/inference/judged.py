@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sgpa.core.inputs import Inputs
-from sgpa.core.judgement import JudgedClassification, JudgedRegression, Judgement, with_judgement
+from sgpa.core.judgement import JudgedClassification, JudgedRegression, TrustJudgement, with_judgement
 from sgpa.core.precision import require_finite
 from sgpa.core.types import Classification, Predictor, Regression
 from sgpa.data import Dataset
@@ -104,4 +104,4 @@ def judged(
             measured = torch.where(unknown > MOSTLY_UNKNOWN, 1.0, measured)
     reasons = tuple(rule.reasons(prediction.score, measured))
     trust = torch.tensor([not reason for reason in reasons], dtype=torch.bool)
-    return with_judgement(prediction, Judgement(trust, reasons, measured))
+    return with_judgement(prediction, TrustJudgement(trust, reasons, measured))

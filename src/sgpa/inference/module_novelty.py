@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError, shown
-from sgpa.inference.novelty import MAX_ROWS, Novelty
+from sgpa.inference.novelty import Novelty, some_rows
 from sgpa.models.modes import evaluating
 from sgpa.models.pooled_features import PooledFeatures
 
@@ -91,7 +91,7 @@ def novelty_of(
             f"novelty_of: train={', '.join(map(shown, train))}, held_out={', '.join(map(shown, held_out))} "
             "(allowed: tensors of rows that differ in number only)"
         )
-    rows, held_out_rows = _some(len(train[0])), _some(len(held_out[0]))
+    rows, held_out_rows = some_rows(len(train[0])), some_rows(len(held_out[0]))
     if labels is not None and labels.shape != (len(train[0]),):
         raise InputError(
             f"novelty_of: labels={shown(labels)} (allowed: a class for each of {len(train[0])} rows)"
@@ -131,9 +131,3 @@ def features_of(probe: Probe, inputs: Sequence[Tensor]) -> PooledFeatures:
             layers = torch.stack([seen[layer].cpu() for layer in probe.layers], 1)  # [B, L, E]
             parts.append(PooledFeatures(layers, seen[probe.head].cpu(), logits))
     return PooledFeatures.joined(parts)
-
-
-def _some(rows: int) -> Tensor:
-    """At most `MAX_ROWS` of that many rows, drawn at random with a fixed seed."""
-    order = torch.randperm(rows, generator=torch.Generator().manual_seed(0))
-    return order[:MAX_ROWS].sort().values

@@ -224,7 +224,7 @@ class NoveltyOf:
         """
         if min(len(train), len(held_out)) < NOVELTY_ROWS:
             return None
-        train, held_out = _some(train), _some(held_out)
+        train, held_out = (data[some_rows(len(data))] for data in (train, held_out))
         labels = train.targets.cpu() if model.config.likelihood == "categorical" else None
         features = [pooled_features(model, part.inputs) for part in (train, held_out)]
         novelty = Novelty.fit(features[0], labels, held_out=features[1])
@@ -257,9 +257,10 @@ def pad_of(model: Transformer) -> int:
     return getattr(model.config.embedding, "pad", 0)
 
 
-def _some(data: Dataset) -> Dataset:
-    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
-    return data[order[:MAX_ROWS].sort().values] if len(data) > MAX_ROWS else data
+def some_rows(rows: int) -> Tensor:
+    """At most `MAX_ROWS` of that many rows, drawn at random with a fixed seed."""
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed(0))
+    return order[:MAX_ROWS].sort().values
 
 
 def _views(head: ClassDistances, layers: tuple[ClassDistances, ...], rows: PooledFeatures) -> Tensor:

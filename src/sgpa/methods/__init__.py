@@ -1,9 +1,8 @@
 """The methods, each in one file behind one contract (`base.Method`)."""
 
-from sgpa.core.types import Predictor
 from sgpa.methods.affine_scaling import MatrixScaling, VectorScaling
-from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors, predictor_of
-from sgpa.methods.ensemble import Ensemble, deep_ensemble, sgpa_ensemble
+from sgpa.methods.base import NOTHING, Calibration, Method, Tensors, predictor_of
+from sgpa.methods.ensemble import Ensemble
 from sgpa.methods.gp_head import GpHead
 from sgpa.methods.laplace import KfacLaplace
 from sgpa.methods.mc_dropout import DropoutPredictor, McDropout
@@ -27,8 +26,8 @@ CATALOGUE: dict[str, Method] = {
     "sngp": Sngp(),
     "sgpa": Sgpa(),
     "sgpah": GpHead(),
-    "de": deep_ensemble(),
-    "sgpae": sgpa_ensemble(),
+    "de": Ensemble(base=Mle()),
+    "sgpae": Ensemble(base=Sgpa(), id="sgpae"),
 }
 
 __all__ = [
@@ -44,16 +43,12 @@ __all__ = [
     "Method",
     "Mfvi",
     "Mle",
-    "PostHoc",
     "PosthocGp",
-    "Predictor",
     "SampledPredictor",
     "Sgpa",
     "Sngp",
     "TemperatureScaling",
     "Tensors",
     "VectorScaling",
-    "deep_ensemble",
     "predictor_of",
-    "sgpa_ensemble",
 ]

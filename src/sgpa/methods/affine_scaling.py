@@ -17,7 +17,7 @@ from sgpa.methods.base import (
     Tensors,
     check_calibrated,
     check_classifier,
-    check_finite,
+    held_out_outputs,
 )
 from sgpa.methods.mle import Mle
 from sgpa.methods.scaling import Affine, matrix_scaling, vector_scaling
@@ -42,12 +42,7 @@ class AffineScaling(PostHoc):
 
     def calibrate(self, model: Transformer, data: Calibration) -> Tensors:
         """W and b."""
-        check_classifier(model, self.id)
-        targets = data.validation.targets.to(model.device)
-        model.likelihood.check(targets, model.config.outputs)
-        with evaluating(model):
-            f = model.draw(data.validation.inputs)  # [1, N, K]
-        check_finite(f, self.id, "outputs", "validation")
+        f, targets = held_out_outputs(model, data, self.id)
         map_ = self.fit(f[0], targets)
         return {"weight": map_.weight.cpu(), "offset": map_.offset.cpu()}
 

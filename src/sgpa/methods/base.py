@@ -14,6 +14,7 @@ from sgpa.data import Dataset
 from sgpa.gp.likelihoods import CategoricalLikelihood
 from sgpa.gp.objective import Progress
 from sgpa.models import ModelConfig, Transformer
+from sgpa.models.modes import evaluating
 
 Tensors = Mapping[str, Tensor]
 NOTHING: Tensors = {}
@@ -154,6 +155,19 @@ def check_finite(values: Tensor, method: str, what: str, rows: str) -> None:
             f"{method}: the {what} of {rows} row {int(bad[0])} are not finite; "
             "look for NaN in the inputs and in the trained weights"
         )
+
+
+def held_out_outputs(
+    model: Transformer, data: Calibration, method: str, *, dropout: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Finite outputs [S, N, K] of a classifier for the validation rows, and their labels [N]."""
+    check_classifier(model, method)
+    targets = data.validation.targets.to(model.device)
+    model.likelihood.check(targets, model.config.outputs)
+    with evaluating(model, dropout=dropout):
+        f = model.draw(data.validation.inputs)
+    check_finite(f, method, "outputs", "validation")
+    return f, targets
 
 
 def check_calibrated(calibration: Tensors, shapes: Mapping[str, Shape], method: str) -> None:

@@ -14,9 +14,7 @@ from sgpa.core.limits import scale_check
 from sgpa.core.types import Classification, Prediction, Predictor, Regression
 from sgpa.data import Dataset
 from sgpa.gp.temperature import careful_temperature
-from sgpa.methods.base import NOTHING, Calibration, Method, PostHoc, Tensors, check_calibrated
-from sgpa.methods.mle import Mle
-from sgpa.methods.sgpa import Sgpa
+from sgpa.methods.base import NOTHING, Calibration, PostHoc, Tensors, check_calibrated
 from sgpa.models import Transformer
 
 TINY = float(torch.finfo(torch.float32).tiny)  # stands in for a probability of zero
@@ -96,40 +94,6 @@ class Ensemble(PostHoc):
             return EnsemblePredictor(tuple(predictors))
         check_calibrated(calibration, {"temperature": ()}, self.id)
         return EnsemblePredictor(tuple(predictors), float(calibration["temperature"]))
-
-
-def deep_ensemble(base: Method | None = None, size: int = 5) -> Ensemble:
-    """An ensemble of maximum-likelihood models.
-
-    Args:
-        base: method of the members, `Mle()` by default.
-        size: number of members.
-
-    Returns:
-        The method with the id "de".
-
-    Example:
-        >>> deep_ensemble(size=3).member_seeds(0)
-        (0, 1, 2)
-    """
-    return Ensemble(base=base or Mle(), size=size, id="de")
-
-
-def sgpa_ensemble(base: Method | None = None, size: int = 5) -> Ensemble:
-    """An ensemble of sparse-GP Transformers.
-
-    Args:
-        base: method of the members, `Sgpa()` by default.
-        size: number of members.
-
-    Returns:
-        The method with the id "sgpae".
-
-    Example:
-        >>> sgpa_ensemble().base.id
-        'sgpa'
-    """
-    return Ensemble(base=base or Sgpa(), size=size, id="sgpae")
 
 
 @dataclass(frozen=True)

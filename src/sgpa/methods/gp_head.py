@@ -23,7 +23,7 @@ from sgpa.methods.base import (
     Tensors,
     check_calibrated,
     check_classifier,
-    check_finite,
+    held_out_outputs,
 )
 from sgpa.methods.sgpa import Sgpa
 from sgpa.models import Transformer
@@ -63,15 +63,11 @@ class GpHead(PostHoc):
 
     def calibrate(self, model: Transformer, data: Calibration) -> Tensors:
         """Inducing points, τ² and σ²."""
-        check_classifier(model, self.id)
-        targets = data.validation.targets
-        model.likelihood.check(targets.to(model.device), model.config.outputs)
+        f, targets = held_out_outputs(model, data, self.id, dropout=self._dropout)
         gp = FeatureGp.fit(pooled_features(model, _some(data.train).inputs).head)
         v = gp.variance(pooled_features(model, data.validation.inputs).head)  # [N]
-        f = draw(model, data.validation.inputs, dropout=self._dropout).cpu()  # [S, N, K]
-        check_finite(f, self.id, "outputs", "validation")
         with torch.enable_grad():
-            scales = fit_classes(f, v.unsqueeze(-1), targets.cpu())
+            scales = fit_classes(f.cpu(), v.unsqueeze(-1), targets.cpu())
         return {"scales.data": scales.data, "scales.layers": scales.layers, **gp.tensors("head")}
 
     def predictor(self, model: Transformer, calibration: Tensors = NOTHING) -> Predictor:

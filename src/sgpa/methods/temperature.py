@@ -17,7 +17,7 @@ from sgpa.methods.base import (
     base_check,
     check_calibrated,
     check_classifier,
-    check_finite,
+    held_out_outputs,
 )
 from sgpa.methods.mle import Mle
 from sgpa.models import Transformer
@@ -52,17 +52,12 @@ class TemperatureScaling(PostHoc):
 
     def calibrate(self, model: Transformer, data: Calibration) -> Tensors:
         """The temperature, []."""
-        check_classifier(model, self.id)
-        targets = data.validation.targets.to(model.device)
-        model.likelihood.check(targets, model.config.outputs)
+        f, targets = held_out_outputs(model, data, self.id)
         if bool((targets == targets[0]).all()):
             raise InputError(
                 f"{self.id}: all {len(targets)} validation rows have label {int(targets[0])}, for which no "
                 "temperature is best; hold out rows of two classes or more"
             )
-        with evaluating(model):
-            f = model.draw(data.validation.inputs)  # [S, N, K]
-        check_finite(f, self.id, "outputs", "validation")
         return {"temperature": careful_temperature(f, targets)}
 
     def predictor(self, model: Transformer, calibration: Tensors = NOTHING) -> Predictor:

@@ -56,7 +56,7 @@ def linear_start(model: Transformer, train: Dataset, held_out: Dataset) -> bool:
     if not rank:
         return False
     _set_directions(embedding, U[:, :rank] * counts.idf.unsqueeze(1), counts.share)
-    _calm_branches(model)
+    _scale_down_branches(model)
     with evaluating(model):
         pooled = torch.cat(list(in_batches(model, lambda rows: model.features(rows)[0], train.inputs)))
     pooled = pooled[:, :rank]
@@ -172,7 +172,7 @@ def _set_directions(embedding: TokenEmbedding, directions: Tensor, frequency: Te
     embedding.positions[:, :rank] = 0
 
 
-def _calm_branches(model: Transformer) -> None:
+def _scale_down_branches(model: Transformer) -> None:
     """Let the residual stream and the mean over tokens decide at first."""
     maps = [layer.attention.W_o for layer in model.gp_layers]
     maps += [

@@ -80,7 +80,7 @@ def pooled_features(model: Transformer, inputs: Inputs, *, batch_size: int | Non
         head = model.pooled(model.norm(model.mlp(value)), padding)  # [B, E]
         return torch.cat([*inner[1:], head, *([model.head(head)] if classes else [])], -1).cpu()
 
-    with evaluating(model), source(_Means()):  # type: ignore[arg-type]
+    with evaluating(model), source(_Means()):
         rows = torch.cat(list(in_batches(model, flat, inputs, rows=batch_size)))
     depth, width = model.config.depth, model.config.width
     inner, head, logits = rows.split([(depth - 1) * width, width, rows.shape[1] - depth * width], -1)

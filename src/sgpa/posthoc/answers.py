@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sgpa.core.types import Classification
 from sgpa.posthoc.adapter import Adapter
-from sgpa.posthoc.rows import Rows
+from sgpa.posthoc.rows import AnswerRows
 from sgpa.posthoc.scales import Scales
 
 
@@ -71,7 +71,7 @@ def sampled(draws: Tensor, carried: Tensor, scales: Scales) -> tuple[Tensor, Ten
     return p, torch.special.entr(alone).sum(-1).mean(0)
 
 
-def make_answer(adapter: Adapter, rows: Rows, draws: Tensor | None = None) -> Answer:
+def make_answer(adapter: Adapter, rows: AnswerRows, draws: Tensor | None = None) -> Answer:
     """The answer of one pass, or of several passes with noise."""
     scales = adapter.scales
     device = rows.logits.device

@@ -24,7 +24,7 @@ from sgpa.posthoc.onnx import export_onnx
 from sgpa.posthoc.passes import Pass, observe
 from sgpa.posthoc.rows import read_rows
 from sgpa.posthoc.sites import Site
-from sgpa.posthoc.statistics import Fitted, device_of, fit_statistics
+from sgpa.posthoc.statistics import Statistics, device_of, fit_statistics
 
 
 class AttachedGp:
@@ -50,7 +50,7 @@ class AttachedGp:
     ) -> None:
         self._model: nn.Module | None = model
         self._sites, self._head, self._points, self._share = sites, head, points, share
-        self._fitted: Fitted | None = None
+        self._fitted: Statistics | None = None
         self._adapter = adapter
         self._weights = None if adapter is None else adapter.model  # fingerprint of what was fitted
         self._sums, self._version = WeightSums.of(model), weights_version(model)

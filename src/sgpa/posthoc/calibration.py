@@ -20,7 +20,7 @@ from sgpa.posthoc.reservoir import Reservoir
 from sgpa.posthoc.rows import flat_rows, read_rows, real_rows
 from sgpa.posthoc.scales import fit_classes, fit_values
 from sgpa.posthoc.sites import Site
-from sgpa.posthoc.statistics import Fitted, device_of
+from sgpa.posthoc.statistics import Statistics, device_of
 from sgpa.posthoc.unfamiliar import made_unfamiliar
 
 MAX_NUMBERS = 5e7  # logits that are kept at most
@@ -33,7 +33,7 @@ IGNORED = -100  # target of tokens that do not count
 def calibrate(
     model: nn.Module,
     sites: tuple[Site, ...],
-    fitted: Fitted,
+    fitted: Statistics,
     loader: Iterable[Any],
     max_batches: int | None,
     unfamiliar: Mapping[str, Iterable[Any]] | None = None,
@@ -116,7 +116,7 @@ def check_outputs(logits: Tensor, targets: Tensor) -> None:
 class Strangers:
     """What the model shows of rows that are unfamiliar, by kind; of each at most `MAX_STRANGERS`."""
 
-    def __init__(self, model: nn.Module, sites: tuple[Site, ...], fitted: Fitted, gps: LayerGps) -> None:
+    def __init__(self, model: nn.Module, sites: tuple[Site, ...], fitted: Statistics, gps: LayerGps) -> None:
         self.model, self.sites, self.fitted, self.gps = model, sites, fitted, gps
         self.kinds: dict[str, Reservoir] = {}
 

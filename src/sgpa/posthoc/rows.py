@@ -12,7 +12,7 @@ from sgpa.posthoc.views import Views
 
 
 @dataclass(frozen=True)
-class Rows:
+class AnswerRows:
     """Answers of a model with what its layers showed; leading dimensions are [B], or [B, T] for tokens."""
 
     logits: Tensor  # [..., C]
@@ -26,7 +26,7 @@ class Rows:
         return flat_rows([self.logits, self.carried, self.views], self.logits.ndim - 1, keep)
 
 
-def read_rows(seen: Pass, gps: LayerGps, views: Views) -> Rows:
+def read_rows(seen: Pass, gps: LayerGps, views: Views) -> AnswerRows:
     """The rows of one pass."""
     carried, shares, tokens = [], [], []
     for group in gps.groups:
@@ -36,7 +36,7 @@ def read_rows(seen: Pass, gps: LayerGps, views: Views) -> Rows:
         shares.append(rows.mean(-1))
         tokens.append(variance.mean(-1).sum(-1))  # [B, T]
     head = gps.head.variance(seen.head)  # [...]
-    return Rows(
+    return AnswerRows(
         seen.logits,
         torch.cat([*carried, head.unsqueeze(-1)], -1),
         torch.cat(shares, -1),

@@ -73,7 +73,7 @@ class ProjectedSite(Site):
         return self.output
 
     def read_queries(self, on_queries: OnQueries) -> RemovableHandle:
-        """After the query projection."""
+        """Report after the query projection has run."""
 
         def read(_: nn.Module, args: tuple[Tensor, ...], result: Tensor) -> None:
             if self.by_head:
@@ -118,10 +118,10 @@ class TorchSite(Site):
 
     @property
     def projection(self) -> None:
-        """It is no module that is called."""
+        """None: the projection is a weight of the module, not a module that is called."""
 
     def read_queries(self, on_queries: OnQueries) -> RemovableHandle:
-        """Before the module."""
+        """Report before the module runs, with queries that are projected again."""
         m = self.module
 
         def read(_: nn.Module, args: tuple[Tensor, ...], options: dict[str, Any]) -> None:
@@ -138,7 +138,7 @@ class TorchSite(Site):
         return m.register_forward_pre_hook(read, with_kwargs=True)
 
     def read_heads(self, on_heads: OnHeads) -> RemovableHandle:
-        """After the module."""
+        """Report after the module has run."""
         W_o, bias = self.module.out_proj.weight.detach(), self.module.out_proj.bias
         undo = torch.linalg.pinv(W_o.float())
 
@@ -171,7 +171,7 @@ class OwnSite(Site):
 
     @property
     def projection(self) -> nn.Module:
-        """W_o."""
+        """The output projection of the layer."""
         return self.module.W_o
 
     def read_queries(self, on_queries: OnQueries) -> RemovableHandle:

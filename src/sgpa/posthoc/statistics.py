@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Fitted:
+class Statistics:
     """What one pass over training data gave."""
 
     sites: tuple[Site, ...]  # attention modules that have a GP
@@ -52,7 +52,7 @@ class Spread:
         self.sum, self.square = self.sum.to(x) + x.sum(0), self.square.to(x) + x.square().sum(0)
 
     def result(self) -> Tensor:
-        """[H, V]."""
+        """The standard deviation of every output, [H, V]."""
         mean = self.sum / self.count
         return (self.square / self.count - mean.square()).clamp_min(1e-12).sqrt().float()
 
@@ -67,7 +67,7 @@ def fit_statistics(
     points: int,
     share: float,
     max_batches: int | None,
-) -> Fitted:
+) -> Statistics:
     """Run the model over the loader once.
 
     Args:
@@ -120,15 +120,13 @@ def fit_statistics(
     )
     features, *pooled = rows.columns()
     views = Views.fit(states, pooled, points=points, classes=classes, device=device)
-    return Fitted(sites, head, gps, FeatureGp.fit(features.to(device)), views, share)
+    return Statistics(sites, head, gps, FeatureGp.fit(features.to(device)), views, share)
 
 
 def of_equal_tokens(sites: tuple[Site, ...], seen: Pass) -> tuple[Site, ...]:
     """The largest group of modules that read equally many tokens; the last one of equal groups."""
     counts = [seen.states[i].shape[1] for i in range(len(sites))]
     most = max(reversed(counts), key=counts.count)
-    if seen.padding is not None and seen.padding.shape[1] != most:
-        seen.padding = None
     chosen = tuple(site for site, count in zip(sites, counts, strict=True) if count == most)
     if len(chosen) < len(sites):
         log.warning(

@@ -7,7 +7,6 @@
 - Other sequences of numbers: the mean of two, the reversed order, noise.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -17,15 +16,14 @@ from torch.nn.functional import avg_pool2d, interpolate
 from sgpa.posthoc.calls import Call
 
 TILES = 4  # along a side
-Change = Callable[[Tensor], Tensor]
 
 
-def made_unfamiliar(call: Call, seed: int = 0) -> list[Call]:
+def made_unfamiliar(call: Call) -> list[Call]:
     """The batch changed in several ways; nothing where it has a single row, or no inputs of a known kind."""
     name, x = _inputs(call)
     if x is None or len(x) < 2 or call.options.get("past_key_values") is not None:
         return []
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     if x.ndim == 2:
         known = None if call.padding is None or call.padding.shape != x.shape else call.padding
         changes = _of_tokens(x, _inner(x, known), generator)
@@ -96,7 +94,7 @@ def _of_images(x: Tensor, generator: torch.Generator) -> list[Tensor]:
     if min(height, width) >= 2 * TILES:
         small = avg_pool2d(x, max(2, min(height, width) // 8))
         changed.append(interpolate(small, (height, width), mode="bilinear"))
-        changed.append(_tiles(x, generator))
+        changed.append(shuffled_tiles(x, generator))
     return changed
 
 
@@ -105,7 +103,8 @@ def _as_type(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.round().clamp(0, 255).to(dtype) if dtype == torch.uint8 else x.to(dtype)
 
 
-def _tiles(x: Tensor, generator: torch.Generator) -> Tensor:
+def shuffled_tiles(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Sixteen tiles in random order; what the tiles do not cover at the right and below stays."""
     h, w = (side // TILES for side in x.shape[2:])
     inside = x[..., : TILES * h, : TILES * w].unflatten(-1, (TILES, w)).unflatten(-3, (TILES, h))
     tiles = inside.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)  # [B, 16, C, h, w]

@@ -1,27 +1,21 @@
 """Reports of saved results: tables, figures and an HTML page. Reads numbers, never a model."""
 
-from sgpa.report.judgement import Judgement, judge
+from sgpa.report.judgement import judge
 from sgpa.report.merge import merge
 from sgpa.report.page import write_report
-from sgpa.report.paired import Difference, paired_difference
+from sgpa.report.paired import paired_difference
 from sgpa.report.render import to_html, to_markdown, to_rich
-from sgpa.report.sections.overview import in_words
+from sgpa.report.sections.overview import opening
 from sgpa.report.sections.predictions import headline
-from sgpa.report.tables import Cell, Column, Table, aggregate, evaluation_table, make_table, tasks
+from sgpa.report.tables import aggregate, evaluation_table, tasks
 
 __all__ = [
-    "Cell",
-    "Column",
-    "Difference",
-    "Judgement",
-    "Table",
     "aggregate",
     "evaluation_table",
     "headline",
-    "in_words",
     "judge",
-    "make_table",
     "merge",
+    "opening",
     "paired_difference",
     "tasks",
     "to_html",

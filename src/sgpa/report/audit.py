@@ -152,10 +152,7 @@ def _summary(audit: Mapping[str, Any]) -> str:
 
 
 def _spoken(scores: Mapping[str, Mapping[str, float]], name: str) -> str:
-    shape = metric(name)
-    unit = "\N{NO-BREAK SPACE}%" if shape.unit == "%" else ""
-    value, error = (shape.text(scores[name][part]) for part in ("value", "error"))
-    return f"{value}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{error}{unit}"
+    return metric(name).spoken(scores[name]["value"], scores[name]["error"])
 
 
 def _model(audit: Mapping[str, Any]) -> Section:

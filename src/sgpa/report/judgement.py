@@ -112,10 +112,7 @@ def _main(rows: Rows) -> str:
 
 
 def _spoken(name: str, rows: Rows) -> str:
-    shape, error = metric(name), standard_error(rows[name])
-    text = shape.text(float(rows[name].mean()))
-    text += "" if error is None else f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{shape.text(error)}"
-    return text + ("\N{NO-BREAK SPACE}%" if shape.unit == "%" else "")
+    return metric(name).spoken(float(rows[name].mean()), standard_error(rows[name]))
 
 
 def _summary(key: Key, rows: Rows, others: Mapping[Key, Rows], names: Mapping[Key, str]) -> str:

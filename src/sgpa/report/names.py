@@ -52,13 +52,14 @@ class Metric:
         """Name, unit and arrow, for example 'Accuracy (%) ↑'."""
         return " ".join(filter(None, (self.name, f"({self.unit})" if self.unit else "", self.arrow)))
 
-    def text(self, value: float) -> str:
-        """The value as printed, in this metric's unit."""
-        return f"{value * self.scale:.{self.digits}f}"
+    def text(self, value: float, error: float | None = None) -> str:
+        """The value as printed, in this metric's unit, with its error where there is one."""
+        after = "" if error is None else f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{self.text(error)}"
+        return f"{value * self.scale:.{self.digits}f}{after}"
 
-    def spoken(self, value: float) -> str:
-        """The value as it reads inside a sentence."""
-        return self.text(value) + ("\N{NO-BREAK SPACE}%" if self.unit == "%" else "")
+    def spoken(self, value: float, error: float | None = None) -> str:
+        """The value, with its error where there is one, as it reads inside a sentence."""
+        return self.text(value, error) + ("\N{NO-BREAK SPACE}%" if self.unit == "%" else "")
 
 
 METRICS = {

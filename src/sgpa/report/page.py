@@ -41,6 +41,9 @@ SECTIONS = (
 )
 
 
+Words = Sequence[tuple[str, str]]  # the glossary
+
+
 @dataclass(frozen=True)
 class Part:
     """The part of the page about one task, or about all of them (without a title)."""
@@ -74,7 +77,11 @@ def write_report(results: Mapping[str, Any], directory: Path, *, pdf: bool = Tru
     check(results)
     judgement = judge(results) if len(tasks(results["records"])) == 1 else None
     materials = _materials(results, judgement)
-    parts = _parts(results, materials, judgement)
+    ranks = rank_table(results["records"])
+    parts = _parts(ranks, materials, judgement)
+    words = glossary(
+        {record["metric"] for record in results["records"]} | ({"rank"} if ranks is not None else set())
+    )
     for folder in ("figures", "tables"):
         (directory / folder).mkdir(parents=True, exist_ok=True)
     figures = {}
@@ -85,9 +92,9 @@ def write_report(results: Mapping[str, Any], directory: Path, *, pdf: bool = Tru
         for file, text in markdown_tables(material).items():
             write_text(directory / "tables" / file, text)
     write_text(directory / "results.csv", results_csv(results["records"]))
-    write_text(directory / "report.md", _markdown(results, parts))
+    write_text(directory / "report.md", _markdown(results, parts, words))
     page = directory / "report.html"
-    write_text(page, _html(results, parts, inline(figures)))
+    write_text(page, _html(results, parts, words, inline(figures)))
     return page
 
 
@@ -99,14 +106,15 @@ def _materials(results: Mapping[str, Any], judgement: Judgement | None) -> list[
     return [
         Material(
             task,
-            with_row_errors(aggregate(records, task), own),
+            with_row_errors(cells, own),
             own,
             aggregate(costs, task),
             style,
             judged=None if judgement is None else judgement.key,
-            test_rows=count_rows(aggregate(records, task), own),
+            test_rows=count_rows(cells, own),
         )
         for task in all_tasks
+        for cells in (aggregate(records, task),)
         for own in (curves if len(all_tasks) == 1 else [c for c in curves if _belongs(c, task)],)
     ]
 
@@ -115,13 +123,11 @@ def _belongs(curve: Mapping[str, Any], task: Task) -> bool:
     return task_of(curve.get("dataset", ""), curve.get("augmentation")) == task
 
 
-def _parts(
-    results: Mapping[str, Any], materials: Sequence[Material], judgement: Judgement | None
-) -> list[Part]:
+def _parts(ranks: Table | None, materials: Sequence[Material], judgement: Judgement | None) -> list[Part]:
     """The overview of all tasks, where there is one, then each task."""
     several = len(materials) > 1
     parts, explained = [], set[str]()
-    front = _front(results, materials)
+    front = _front(ranks, materials)
     if not front.empty and judgement is None:
         together = overall({m.task: m.cells for m in materials}) if several else ""
         parts.append(Part("", "", together, [front]))
@@ -142,7 +148,7 @@ def _parts(
     return parts
 
 
-def _front(results: Mapping[str, Any], materials: Sequence[Material]) -> Section:
+def _front(ranks: Table | None, materials: Sequence[Material]) -> Section:
     """The best methods and average ranks; empty for two methods on one task."""
     section = Section("overview", "Overview", "")
     rows = {row for material in materials for row, _ in material.cells}
@@ -153,7 +159,6 @@ def _front(results: Mapping[str, Any], materials: Sequence[Material]) -> Section
             "best. An ensemble trains several models."
         )
         section.tables.append(Titled(caption, grid))
-    ranks = rank_table(results["records"])
     if ranks is not None:
         caption = (
             "Average rank over data sets and shifts; 1 is best. In brackets: how many were averaged, those "
@@ -180,11 +185,6 @@ def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def _words(results: Mapping[str, Any]) -> list[tuple[str, str]]:
-    shown = {record["metric"] for record in results["records"]}
-    return glossary(shown | ({"rank"} if rank_table(results["records"]) is not None else set()))
-
-
 def _shape(table: Table | Grid) -> str:
     """CSS classes of a table, by its kind and size."""
     if isinstance(table, Confusion):
@@ -195,14 +195,14 @@ def _shape(table: Table | Grid) -> str:
     return " ".join(name for name, due in shapes.items() if due)
 
 
-def _html(results: Mapping[str, Any], parts: Sequence[Part], inlined: Inlined) -> str:
+def _html(results: Mapping[str, Any], parts: Sequence[Part], words: Words, inlined: Inlined) -> str:
     return page_html(
         results.get("title") or "Results",
         results.get("summary") or "",
         next((part.verdict for part in parts if part.verdict and not part.title), ""),
         parts,
         inlined,
-        _words(results),
+        words,
         results.get("run") or {},
     )
 
@@ -213,7 +213,7 @@ def page_html(
     verdict: str,
     parts: Sequence[Part],
     inlined: Inlined,
-    words: Sequence[tuple[str, str]],
+    words: Words,
     run: Mapping[str, Any],
 ) -> str:
     """The page: `inlined` has the figures by their slugs, `words` is the glossary, `run` the provenance."""
@@ -242,7 +242,7 @@ def page_html(
     )
 
 
-def _markdown(results: Mapping[str, Any], parts: Sequence[Part]) -> str:
+def _markdown(results: Mapping[str, Any], parts: Sequence[Part], words: Words) -> str:
     def figure(part: Part, plot: Plot) -> str:
         return f"![{plot.spoken}](figures/{_slug(part.prefix + plot.name)}.svg)\n\n*{plot.caption}*"
 
@@ -261,7 +261,7 @@ def _markdown(results: Mapping[str, Any], parts: Sequence[Part]) -> str:
             for gallery in section.galleries:
                 lines = [f"- {c.text or 'picture'}: {c.answer}; {c.truth}" for c in gallery.cards]
                 blocks += [f"**{gallery.title}.** {gallery.text}", "\n".join(lines)]
-    entries = [(word.replace("*", "\\*"), meaning) for word, meaning in _words(results)]
+    entries = [(word.replace("*", "\\*"), meaning) for word, meaning in words]
     blocks += ["## Glossary", "\n".join(f"- **{word}**: {meaning}" for word, meaning in entries)]
     run = results.get("run") or {}
     if run:

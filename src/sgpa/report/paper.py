@@ -60,7 +60,7 @@ def paper_shift(shift: str) -> str:
     return family if strength is None else f"{family}:{strength}"
 
 
-def beside(cells: Cells, task: Task) -> dict[CellKey, Published]:
+def published_cells(cells: Cells, task: Task) -> dict[CellKey, Published]:
     """The published value of every cell that has one."""
     columns = {column for _, column in cells}
     values = {}

@@ -157,11 +157,11 @@ def _train(
     members = plan.members(seed)
     epochs = len(members) * sum(stage.optim.epochs for stage in plan.stages)
     with Display(epochs, shown=on_progress is None) as display:
-        tell = display.show if display.shown else log.info
+        show_line = display.show if display.shown else log.info
         if display.shown or log.isEnabledFor(logging.INFO):
             seconds = in_words(estimate_seconds(plan, config, data.train, seed, device))
             rows, held_out = len(data.train), len(data.validation)
-            tell(f"training on {rows} rows, {held_out} held out: at most {seconds}")
+            show_line(f"training on {rows} rows, {held_out} held out: at most {seconds}")
         stages = [
             train_plan(
                 plan, config, data.train, data.validation, seed=member, directory=folder, device=device,
@@ -172,9 +172,9 @@ def _train(
         ]  # fmt: skip
         fitted = _chosen(method, stages, data, auto=auto, classes=classes)
         if fitted.comparison is not None:
-            tell(str(fitted.comparison))
+            show_line(str(fitted.comparison))
         if (fall := still_falls(display.validation)) is not None:
-            tell(
+            show_line(
                 f"held-out NLL still fell at the end, by {fall:.3f} in the last fifth: more than these "
                 f"{plan.steps(len(data.train)):,} steps may help"
             )
@@ -251,7 +251,7 @@ def train_plan(
     trained: list[StageResult] = []
     for stage in plan.stages:
         name = f"{stage.name}{suffix}"
-        about = {"run": name, "epochs": stage.optim.epochs}
+        metadata = {"run": name, "epochs": stage.optim.epochs}
         trainer = Trainer(
             method=stage.method,
             config=stage.model(config),
@@ -263,7 +263,7 @@ def train_plan(
             init_from=trained[-1].model.state_dict() if trained else None,
             extra_selectors=stage.extra_selectors,
             device=device,
-            on_progress=lambda line, about=about: on_progress(about | line),  # type: ignore[misc]
+            on_progress=lambda line, metadata=metadata: on_progress(metadata | line),  # type: ignore[misc]
         )
         model = trainer.fit()
         trained.append(StageResult(stage.method, model, trainer.left_out))

@@ -118,15 +118,15 @@ def check_rows(
     if len(train) < 2:
         raise InputError(f"fit: {len(train)} training row is too few; at least 2 are needed")
     if not regression:
-        check_classes(train.targets, "training rows", "fit: ", classes)
+        check_classes(train.targets, "fit: ", classes)
 
 
-def check_classes(targets: Tensor, what: str, start: str = "", names: Classes = ()) -> None:
-    """Raise where all rows have one class; values are no classes."""
+def check_classes(targets: Tensor, start: str = "", names: Classes = ()) -> None:
+    """Raise where all training rows have one class; values are no classes."""
     if not targets.is_floating_point() and bool((targets == targets[0]).all()):
         label = names[int(targets[0])] if names else int(targets[0])
         raise InputError(
-            f"{start}all {len(targets)} {what} have label {label!r}; at least two classes are needed"
+            f"{start}all {len(targets)} training rows have label {label!r}; at least two classes are needed"
         )
 
 

@@ -11,6 +11,7 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
+from sgpa.core.devices import now
 from sgpa.core.progress import LINE_SECONDS, progress_columns
 from sgpa.data import Dataset
 from sgpa.gp.objective import Progress as StepProgress
@@ -72,10 +73,10 @@ class Display(AbstractContextManager["Display"]):
             self.validation.append(nll)
             self.note = f"held-out NLL {nll:.3f}"
         self.bar.update(self.task, completed=self.done, description=self.stage, note=self.note)
-        now = self.clock()
-        if self.lines and now - self.written >= LINE_SECONDS:
-            self.written = now
-            left = (now - self.started) * (self.epochs - self.done) / max(self.done, 1e-9)
+        moment = self.clock()
+        if self.lines and moment - self.written >= LINE_SECONDS:
+            self.written = moment
+            left = (moment - self.started) * (self.epochs - self.done) / max(self.done, 1e-9)
             parts = (
                 self.stage,
                 f"{100 * self.done / self.epochs:.0f} %",
@@ -85,9 +86,7 @@ class Display(AbstractContextManager["Display"]):
             self.show(", ".join(part for part in parts if part))
 
 
-def estimate_seconds(
-    plan: Plan, config: ModelConfig, train: Dataset, seed: int, device: str = "cpu"
-) -> float:
+def estimate_seconds(plan: Plan, config: ModelConfig, train: Dataset, seed: int, device: str) -> float:
     """The time that all stages and members take at most, from a few steps of each stage."""
     total = 0.0
     with torch.random.fork_rng(devices=[]):
@@ -101,11 +100,11 @@ def estimate_seconds(
                 some = train.batches(stage.optim.batch_size, seed)
                 for batch in islice(some, UNTIMED + TIMED - count):
                     if count == UNTIMED:
-                        started = _now(device)
+                        started = now(device)
                     loss = stage.method.loss(model, batch.to(device), StepProgress(0.5, len(train))).total
                     loss.backward()
                     count += 1
-            total += OVERHEAD * steps * (_now(device) - started) / TIMED
+            total += OVERHEAD * steps * (now(device) - started) / TIMED
     return total * len(plan.members(seed))
 
 
@@ -116,10 +115,3 @@ def in_words(seconds: float) -> str:
     ('95 s', '7 min')
     """
     return f"{max(1, round(seconds))} s" if seconds < 180 else f"{round(seconds / 60)} min"
-
-
-def _now(device: str) -> float:
-    """The time when everything that was asked for is done."""
-    if device.startswith("cuda"):
-        torch.cuda.synchronize(device)
-    return time.perf_counter()

@@ -43,7 +43,7 @@ class LeftOut:
         return self.residuals(prediction.data_variance.cpu())
 
     def to_json(self) -> dict[str, list[float]]:
-        """Plain lists."""
+        """The three tensors as lists of rounded numbers."""
         return {name: [round(v, DIGITS) for v in value.tolist()] for name, value in vars(self).items()}
 
     @staticmethod

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from sgpa.core.config import RENAMED_FIELDS, RENAMED_KINDS
+from sgpa.core.files import digest
 
 if TYPE_CHECKING:
     from sgpa.training.fingerprint import Fingerprint
@@ -78,8 +77,8 @@ def legacy_fingerprint(run: "Fingerprint") -> str | None:
             dict(_parts(run.optim)),
             run.seed,
             [len(run.train), len(run.validation)],
-            _digest(run.train.targets),
-            None if weights is None else sorted((name, _digest(w)) for name, w in weights.items()),
+            digest(run.train.targets),
+            None if weights is None else sorted((name, digest(w)) for name, w in weights.items()),
             *map(_repr, run.extra_selectors),
         ]
     except _NewSettingError:
@@ -121,7 +120,3 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
             raise _NewSettingError
     for old, today in names.items():
         yield old, getattr(value, today) if today in known else REMOVED[name][old]
-
-
-def _digest(x: Tensor) -> str:
-    return hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:16]

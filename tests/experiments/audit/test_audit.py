@@ -25,7 +25,7 @@ pytestmark = pytest.mark.xdist_group("audit")  # in one process: the tests share
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("audit")
     model, tokenizer = text_classifier(root / "texts")
     write_texts(root / "rows.csv", model, tokenizer)
@@ -35,21 +35,21 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def of_texts(place):
+def of_texts(folder):
     seconds = count()
     with pytest.MonkeyPatch.context() as patched:  # every method takes a second for a batch
-        patched.setattr("sgpa.experiments.audit.cost._now", lambda _: next(seconds))
-        outcome = sgpa("audit", place / "texts", place / "rows.csv", "--out", place / "text-page")
+        patched.setattr("sgpa.experiments.audit.cost.now", lambda _: next(seconds))
+        outcome = sgpa("audit", folder / "texts", folder / "rows.csv", "--out", folder / "text-page")
     assert outcome.code == 0, outcome.err
-    return outcome, read_json(place / "text-page" / "audit.json", dict), place / "text-page" / "audit.html"
+    return outcome, read_json(folder / "text-page" / "audit.json", dict), folder / "text-page" / "audit.html"
 
 
 @pytest.fixture(scope="module")
-def of_images(place):
+def of_images(folder):
     announced, progress = [], []
     result = audit(
-        place / "images",
-        place / "photos",
+        folder / "images",
+        folder / "photos",
         announce=announced.append,
         on_progress=lambda *line: progress.append(line),
     )
@@ -57,8 +57,8 @@ def of_images(place):
 
 
 def test_texts_have_all_methods_and_scores(of_texts):
-    _, found, _ = of_texts
-    assert list(found["methods"]) == [
+    _, results, _ = of_texts
+    assert list(results["methods"]) == [
         "plain",
         "temperature",
         "vector",
@@ -67,27 +67,27 @@ def test_texts_have_all_methods_and_scores(of_texts):
         "sgpa",
         "dropout",
     ]
-    for own in found["methods"].values():
+    for own in results["methods"].values():
         assert {"accuracy", "nll", "ece", "brier", "aurc"} <= own["scores"].keys()
         assert all(x["error"] >= 0 for x in own["scores"].values())
-    times = {name: own["cost"]["time"] for name, own in found["methods"].items()}
+    times = {name: own["cost"]["time"] for name, own in results["methods"].items()}
     after = dict.fromkeys(("temperature", "vector", "matrix"), 2)  # they follow the pass of the model
     assert times == after | {"plain": 1, "laplace": 1, "sgpa": 1, "dropout": 10}
     same = {
-        found["methods"][name]["scores"]["accuracy"]["value"] for name in ("plain", "temperature", "sgpa")
+        results["methods"][name]["scores"]["accuracy"]["value"] for name in ("plain", "temperature", "sgpa")
     }
     assert len(same) == 1
-    assert {"shuffled words", "replaced words", "joined halves", "shuffled letters"} == found["detection"][
+    assert {"shuffled words", "replaced words", "joined halves", "shuffled letters"} == results["detection"][
         "by_perturbation"
     ]["novelty"].keys()
-    assert all(0 <= x["value"] <= 1 for x in found["detection"]["mean"].values())
+    assert all(0 <= x["value"] <= 1 for x in results["detection"]["mean"].values())
 
 
-def test_plain_and_temperature_scores_are_those_of_the_model_run_by_hand(place, of_texts):
-    _, found, _ = of_texts
-    classifier = open_classifier(place / "texts", "cpu")
+def test_plain_and_temperature_scores_are_those_of_the_model_run_by_hand(folder, of_texts):
+    _, results, _ = of_texts
+    classifier = open_classifier(folder / "texts", "cpu")
     rows = read_rows(
-        classifier, place / "rows.csv", text_column=None, label_column=None, max_rows=2000, seed=0
+        classifier, folder / "rows.csv", text_column=None, label_column=None, max_rows=2000, seed=0
     )
     parts = divide(rows, None, 0)
 
@@ -102,7 +102,7 @@ def test_plain_and_temperature_scores_are_those_of_the_model_run_by_hand(place, 
     fit = torch.cat([logits(parts.statistics), logits(parts.calibration)])
     T = careful_temperature(fit.unsqueeze(0), torch.cat([parts.statistics.labels, parts.calibration.labels]))
     for name, p in {"plain": f.softmax(-1), "temperature": (f / T).softmax(-1)}.items():
-        scores = found["methods"][name]["scores"]
+        scores = results["methods"][name]["scores"]
         for metric in (metrics.accuracy, metrics.nll, metrics.ece, metrics.brier):
             assert scores[metric.__name__]["value"] == pytest.approx(metric(p, y), abs=1e-5)
     texts = [set(part.items) for part in (parts.statistics, parts.calibration, parts.test)]
@@ -110,14 +110,14 @@ def test_plain_and_temperature_scores_are_those_of_the_model_run_by_hand(place, 
 
 
 def test_the_page_is_self_contained_and_says_what_the_json_says(of_texts):
-    outcome, found, page = of_texts
+    outcome, results, page = of_texts
     html = page.read_text("utf-8")
     assert not re.search(r'(src|href)="(?!#|data:)', html)
     assert "http" not in html.replace("http://www.w3.org", "")
-    for sentence in found["recommendation"]:
+    for sentence in results["recommendation"]:
         assert sentence in outcome.out
         assert sentence.replace("'", "&#39;").replace(" ± ", "\u00a0±\u00a0") in html
-    assert f"{found['methods']['plain']['scores']['nll']['value']:.3f}" in html
+    assert f"{results['methods']['plain']['scores']['nll']['value']:.3f}" in html
     assert "80 rows; every number on this page" in html
     assert "takes about" in outcome.err
 
@@ -133,9 +133,9 @@ def test_a_browser_shows_the_page_without_requests_and_without_scrolling_sideway
         assert browser.ask("document.querySelectorAll('figure svg').length") == 2
 
 
-def test_training_rows_are_used_for_statistics_only(place):
-    found = audit(place / "texts", place / "rows.csv", train=place / "train.csv", max_rows=100).as_dict()
-    assert found["data"] | {"path": "", "train": ""} == {
+def test_training_rows_are_used_for_statistics_only(folder):
+    results = audit(folder / "texts", folder / "rows.csv", train=folder / "train.csv", max_rows=100).as_dict()
+    assert results["data"] | {"path": "", "train": ""} == {
         "path": "",
         "train": "",
         "rows": 100,
@@ -160,10 +160,12 @@ def test_images_without_dropout(of_images):
     assert json.dumps(result.as_dict())
 
 
-def test_an_audit_does_not_change_the_model(place):
-    classifier = open_classifier(place / "images", "cpu")
+def test_an_audit_does_not_change_the_model(folder):
+    classifier = open_classifier(folder / "images", "cpu")
     before = {name: x.clone() for name, x in classifier.model.state_dict().items()}
-    rows = read_rows(classifier, place / "photos", text_column=None, label_column=None, max_rows=2000, seed=0)
+    rows = read_rows(
+        classifier, folder / "photos", text_column=None, label_column=None, max_rows=2000, seed=0
+    )
     batch = next(iter(Batches(rows, classifier.encode)))
     assert batch["pixel_values"].shape == (32, 3, 8, 8)
     torch.testing.assert_close(batch["pixel_values"], rows.items[:32].float() / 127.5 - 1, atol=1e-5, rtol=0)
@@ -172,7 +174,7 @@ def test_an_audit_does_not_change_the_model(place):
 
 
 @pytest.mark.parametrize("kind", ["texts", "images"])
-def test_opening_a_model_leaves_the_environment_and_asks_no_server(place, kind, monkeypatch):
+def test_opening_a_model_leaves_the_environment_and_asks_no_server(folder, kind, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a connection was opened")
 
@@ -180,7 +182,7 @@ def test_opening_a_model_leaves_the_environment_and_asks_no_server(place, kind, 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     before = dict(os.environ)
-    open_classifier(place / kind, "cpu")
+    open_classifier(folder / kind, "cpu")
     assert dict(os.environ) == before
 
 
@@ -206,7 +208,7 @@ def test_perturbed_images_keep_what_they_should():
 
 
 @pytest.mark.parametrize(
-    ("found", "known", "expected"),
+    ("given", "known", "expected"),
     [
         (["Dog", "cat"], ("cat", "dog"), [1, 0]),
         (["1", "2"], ("2", "1"), [1, 0]),  # names before numbers
@@ -214,5 +216,5 @@ def test_perturbed_images_keep_what_they_should():
         (["not_entailment"], ("entailment", "Not entailment"), [1]),
     ],
 )
-def test_labels_are_matched_by_name_then_by_number(found, known, expected):
-    assert match_classes(found, known) == expected
+def test_labels_are_matched_by_name_then_by_number(given, known, expected):
+    assert match_classes(given, known) == expected

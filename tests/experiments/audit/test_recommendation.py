@@ -53,9 +53,9 @@ def test_calibrated_models_are_left_alone_and_sgpa_is_not_worth_it():
 
 
 def test_of_equal_methods_the_cheapest_is_used():
-    found = table(LEVEL | {"temperature": 0.5, "matrix": 0.495, "sgpa": 0.499})
-    assert best_calibrator(found) == "temperature"
-    sentence = recommend(found)[0]
+    results = table(LEVEL | {"temperature": 0.5, "matrix": 0.495, "sgpa": 0.499})
+    assert best_calibrator(results) == "temperature"
+    sentence = recommend(results)[0]
     assert sentence.startswith("Use temperature scaling: it lowers the NLL by 0.100 ± 0.005 to 0.500")
     assert "Structured matrix scaling and SGPA, attached have a lower NLL, but not clearly." in sentence
 
@@ -66,8 +66,8 @@ def test_a_clearly_better_method_is_used_although_it_costs_more(name):
 
 
 def test_a_method_that_loses_accuracy_is_not_used():
-    found = table(LEVEL | {"temperature": 0.55, "dropout": 0.45}, {"dropout": 0.7})
-    assert best_calibrator(found) == "temperature"
+    results = table(LEVEL | {"temperature": 0.55, "dropout": 0.45}, {"dropout": 0.7})
+    assert best_calibrator(results) == "temperature"
 
 
 def test_a_method_that_is_not_clearly_better_is_not_used():
@@ -76,20 +76,20 @@ def test_a_method_that_is_not_clearly_better_is_not_used():
 
 
 def test_a_clear_but_tiny_difference_does_not_count():
-    found = table(LEVEL | {"temperature": 0.5, "vector": 0.495})
-    found["nll_differences"]["vector"]["temperature"]["error"] = 0.0001
-    assert best_calibrator(found) == "temperature"
+    results = table(LEVEL | {"temperature": 0.5, "vector": 0.495})
+    results["nll_differences"]["vector"]["temperature"]["error"] = 0.0001
+    assert best_calibrator(results) == "temperature"
 
 
 def test_more_accuracy_is_named():
-    found = table(LEVEL | {"matrix": 0.5}, {"matrix": 0.85})
-    assert "raises the accuracy by 5.0 points" in recommend(found)[0]
+    results = table(LEVEL | {"matrix": 0.5}, {"matrix": 0.85})
+    assert "raises the accuracy by 5.0 points" in recommend(results)[0]
 
 
 def test_novelty_is_recommended_where_it_is_clearly_ahead():
-    found = table(LEVEL, auroc={"novelty": 0.9, "knn": 0.8})
-    assert best_detector(found) == ("novelty", True)
-    sentences = recommend(found)
+    results = table(LEVEL, auroc={"novelty": 0.9, "knn": 0.8})
+    assert best_detector(results) == ("novelty", True)
+    sentences = recommend(results)
     assert sentences[1].startswith("Attach SGPA if you need to recognise unfamiliar inputs")
     assert "distance to the 20th neighbour, 0.800 ± 0.005 (difference 0.100 ± 0.005)" in sentences[1]
     assert sentences[2] == "A prediction with SGPA takes 1.40 times one plain pass."
@@ -103,9 +103,9 @@ def test_novelty_is_recommended_where_it_is_clearly_ahead():
     ],
 )
 def test_the_best_other_score_is_recommended_otherwise(auroc, error, words):
-    found = table(LEVEL, auroc=auroc, ahead_error=error)
-    assert best_detector(found) == ("mahalanobis", True)
-    sentences = recommend(found)
+    results = table(LEVEL, auroc=auroc, ahead_error=error)
+    assert best_detector(results) == ("mahalanobis", True)
+    sentences = recommend(results)
     assert "use Mahalanobis distance at the output: its mean AUROC is 0.800" in sentences[1]
     assert sentences[1].endswith(words + ".")
     assert "not worth" in sentences[2]
@@ -119,7 +119,7 @@ def test_detection_near_chance_is_called_useless():
 
 
 def test_few_rows_are_named_and_the_table_is_not_changed():
-    found = table(LEVEL, test=80)
-    before = copy.deepcopy(found)
-    assert recommend(found)[-1] == "With 80 test rows, small differences cannot be seen."
-    assert found == before
+    results = table(LEVEL, test=80)
+    before = copy.deepcopy(results)
+    assert recommend(results)[-1] == "With 80 test rows, small differences cannot be seen."
+    assert results == before

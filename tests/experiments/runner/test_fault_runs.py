@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from sgpa.core.errors import LostWorker, passing
+from sgpa.core.errors import LostWorker, is_temporary
 from sgpa.core.files import read_json
 from sgpa.experiments.runner import Job, run_jobs
 from sgpa.experiments.runner.executors.in_process import InProcess
@@ -172,6 +172,6 @@ def test_a_lost_worker_is_not_a_failed_method(tmp_path):
 
 def test_errors_from_outside_are_recognised():
     error = ValueError("wrapped")
-    assert not passing(error)
+    assert not is_temporary(error)
     error.__cause__ = PermissionError(13, "Permission denied", "a")
-    assert passing(error)
+    assert is_temporary(error)

@@ -25,8 +25,6 @@ from sgpa.experiments.runner import (
     benchmark,
     calibrate,
     evaluate_cell,
-    export,
-    open_trained,
     run_jobs,
     train,
 )
@@ -39,6 +37,7 @@ from sgpa.experiments.runner.executors.processes import Processes
 from sgpa.inference.serve import Served
 from sgpa.models import KernelConfig
 from sgpa.training.trainer import Trainer
+from support.open_runs import export, open_trained
 from support.paths import ROOT
 
 TINY = [

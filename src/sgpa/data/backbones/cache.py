@@ -19,19 +19,19 @@ CHUNK = 200  # rows of a file: what is lost when the work is interrupted
 
 
 @dataclass(frozen=True)
-class Rows:
+class FeatureRows:
     """Sequences of features without padding: row n has `lengths[n]` tokens."""
 
     flat: Tensor  # [sum of lengths, F] float16
     lengths: Tensor  # [N]
 
     @staticmethod
-    def of(rows: Sequence[Tensor]) -> "Rows":
+    def of(rows: Sequence[Tensor]) -> "FeatureRows":
         """Rows [T_n, F] in half precision."""
         flat = torch.cat(list(rows)).half()
         if not flat.isfinite().all():
             raise InputError("backbone: its features are not finite in half precision; it was damaged")
-        return Rows(flat, torch.tensor([len(row) for row in rows]))
+        return FeatureRows(flat, torch.tensor([len(row) for row in rows]))
 
     def padded(self, tokens: int) -> Features:
         """All rows with `tokens` tokens, [N, tokens, F]."""
@@ -44,10 +44,10 @@ class Rows:
 def cached(
     keys: Sequence[str],
     settings: str,
-    compute: Callable[[slice], Rows],
+    compute: Callable[[slice], FeatureRows],
     progress: Progress | None = None,
     folder: Path | None = None,
-) -> Rows:
+) -> FeatureRows:
     """Features of all rows, chunk by chunk, from files where they exist.
 
     Args:
@@ -59,30 +59,30 @@ def cached(
     """
     folder = folder or cache_dir() / "features"
     ensure_directory(folder, "choose another cache with XDG_CACHE_HOME")
-    parts: list[Rows] = []
+    parts: list[FeatureRows] = []
     for start in range(0, len(keys), CHUNK):
         rows = slice(start, min(start + CHUNK, len(keys)))
         name = hashlib.sha256("\0".join([settings, *keys[rows]]).encode("utf-8", "replace")).hexdigest()[:24]
         parts.append(_read_or_compute(folder / f"{name}.safetensors", rows, compute))
         if progress:
             progress(rows.stop, len(keys))
-    return Rows(torch.cat([part.flat for part in parts]), torch.cat([part.lengths for part in parts]))
+    return FeatureRows(torch.cat([part.flat for part in parts]), torch.cat([part.lengths for part in parts]))
 
 
-def _read_or_compute(file: Path, rows: slice, compute: Callable[[slice], Rows]) -> Rows:
+def _read_or_compute(file: Path, rows: slice, compute: Callable[[slice], FeatureRows]) -> FeatureRows:
     try:
         return _read(file, rows.stop - rows.start)
     except CheckpointError:  # missing, damaged, or exchanged for another
         part = compute(rows)
-        write_tensors(file, {"flat": part.flat, "lengths": part.lengths}, note=file.stem)
+        write_tensors(file, {"flat": part.flat, "lengths": part.lengths}, metadata=file.stem)
         return part
 
 
-def _read(file: Path, count: int) -> Rows:
+def _read(file: Path, count: int) -> FeatureRows:
     """The rows of a file, which holds its own name: it may have been exchanged for that of other rows."""
     saved, name = read_tensors(file)
     check_tensors(saved, {"flat": ("T", "F"), "lengths": (count,)}, file, whole=("lengths",))
-    rows = Rows(saved["flat"], saved["lengths"])
+    rows = FeatureRows(saved["flat"], saved["lengths"])
     right = rows.flat.dtype == torch.float16 and rows.lengths.dtype == torch.int64
     if name != file.stem or not right or bool((rows.lengths < 1).any()):
         raise CheckpointError(f"{file} does not hold the features of its rows")

@@ -8,7 +8,7 @@ from sgpa.core.errors import InputError
 
 
 class _Reached(Exception):
-    """Ends a pass at the layer whose input was asked for."""
+    """Ends a pass at a layer and carries the input of that layer, [B, T, F]."""
 
     def __init__(self, state: Tensor) -> None:
         self.state = state

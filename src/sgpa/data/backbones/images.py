@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from sgpa.core.arguments import checked
-from sgpa.core.errors import InputError, check_fields, first_line
+from sgpa.core.errors import InputError, check_fields
 from sgpa.core.files import file_digest, read_json
 from sgpa.core.inputs import Features
 from sgpa.core.user_code import errors_of
-from sgpa.data.backbones.cache import Rows, cached
-from sgpa.data.backbones.locate import locate, need_transformers, read_config, weights_digest
+from sgpa.data.backbones.cache import FeatureRows, cached
+from sgpa.data.backbones.hidden_states import chosen_layer
+from sgpa.data.backbones.locate import locate, need_transformers, open_network, read_config, weights_digest
 from sgpa.data.backbones.texts import part_for
 from sgpa.data.fetch import Progress
 from sgpa.data.images.folder import read_images
@@ -76,7 +77,7 @@ class ImageBackbone:
         folder = locate(self.name)
         need_transformers()
 
-        def compute(rows: slice) -> Rows:
+        def compute(rows: slice) -> FeatureRows:
             return self._compute(_network(folder), files[rows])
 
         if keep:
@@ -87,13 +88,13 @@ class ImageBackbone:
         return rows.padded(int(rows.lengths.max()))
 
     @torch.inference_mode()
-    def _compute(self, network: "_Network", files: Sequence[Path]) -> Rows:
+    def _compute(self, network: "_Network", files: Sequence[Path]) -> FeatureRows:
         features: list[Tensor] = []
         for start in range(0, len(files), BATCH):
             pixels = torch.from_numpy(read_images(files[start : start + BATCH], network.size))
             states = network.states(pixels.permute(0, 3, 1, 2), self.layer, self.name)  # [B, T, F]
             features += [pooled_patches(state, self.grid) for state in states]
-        return Rows.of(features)
+        return FeatureRows.of(features)
 
 
 def pooled_patches(x: Tensor, grid: int) -> Tensor:
@@ -116,7 +117,6 @@ class _Network:
     """A network with the size and normalisation of its images."""
 
     def __init__(self, folder: Path) -> None:
-        transformers = need_transformers()
         config = read_config(folder)
         vision = config.get("vision_config", config)
         if "num_channels" not in vision and "image_size" not in vision:
@@ -124,12 +124,7 @@ class _Network:
                 f"backbone {folder}: a {config['model_type']} network does not read images "
                 "(no image_size, no num_channels)"
             )
-        try:
-            model = transformers.AutoModel.from_pretrained(
-                folder, local_files_only=True, use_safetensors=True
-            )
-        except Exception as error:  # the package raises many kinds
-            raise InputError(f"backbone {folder} cannot be opened ({first_line(error)})") from None
+        model = open_network(folder, use_safetensors=True)
         self.model: Any = part_for(model, "vision_model").eval()
         file = folder / PREPROCESSOR
         how = read_json(file, Preprocessor) if file.is_file() else {}
@@ -151,10 +146,7 @@ class _Network:
             if layer is None:
                 state: Tensor = out.last_hidden_state
             else:
-                depth = len(out.hidden_states) - 1
-                if layer > depth:
-                    raise InputError(f"backbone {name}: layer={layer} (allowed: 0 to {depth})")
-                state = out.hidden_states[layer]
+                state = out.hidden_states[chosen_layer(layer, len(out.hidden_states) - 1, name)]
             return state.flatten(2).mT if state.ndim == 4 else state  # convolutional: [B, F, h, w]
 
 

@@ -36,6 +36,14 @@ def need_transformers() -> Any:
     return transformers
 
 
+def open_network(folder: Path, kind: str = "AutoModel", **options: bool) -> Any:
+    """What a class of the package `transformers` reads from a folder."""
+    try:
+        return getattr(need_transformers(), kind).from_pretrained(folder, local_files_only=True, **options)
+    except Exception as error:  # the package raises many kinds
+        raise InputError(f"backbone {folder} cannot be opened ({first_line(error)})") from None
+
+
 def locate(name: str) -> Path:
     """The folder of a network.
 

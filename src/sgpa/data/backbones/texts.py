@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from sgpa.core.arguments import checked
-from sgpa.core.errors import InputError, check_fields, first_line
+from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Features
 from sgpa.core.limits import size_check
 from sgpa.core.user_code import errors_of
-from sgpa.data.backbones.cache import Rows, cached
+from sgpa.data.backbones.cache import FeatureRows, cached
 from sgpa.data.backbones.hidden_states import hidden_state
-from sgpa.data.backbones.locate import locate, need_transformers, read_config, weights_digest
+from sgpa.data.backbones.locate import locate, need_transformers, open_network, read_config, weights_digest
 from sgpa.data.fetch import Progress
 
 BATCH = 16  # texts of similar length that are read together
@@ -83,7 +83,7 @@ class TextBackbone:
         need_transformers()
         settings = f"texts {self.layer} {self.max_tokens} {self.group}"
 
-        def compute(rows: slice) -> Rows:
+        def compute(rows: slice) -> FeatureRows:
             return self._compute(_network(folder), texts[rows], rows.start)
 
         if keep:
@@ -91,7 +91,7 @@ class TextBackbone:
         return compute(slice(0, len(texts))).padded(self.tokens)
 
     @torch.inference_mode()
-    def _compute(self, network: "_Network", texts: Sequence[str], first: int) -> Rows:
+    def _compute(self, network: "_Network", texts: Sequence[str], first: int) -> FeatureRows:
         longest = min(self.max_tokens, network.longest)
         with errors_of(f"backbone {self.name}: its tokenizer cannot read the texts"):
             ids = [network.encode(" ".join(text.split()), longest) for text in texts]
@@ -107,7 +107,7 @@ class TextBackbone:
             states = network.states([ids[i] for i in batch], self.layer, self.name)  # [B, T, F]
             for state, i in zip(states, batch, strict=True):
                 features[i] = averaged(state[: len(ids[i])], self.group)
-        return Rows.of(features)
+        return FeatureRows.of(features)
 
 
 def averaged(x: Tensor, group: int) -> Tensor:
@@ -119,19 +119,13 @@ class _Network:
     """A network with its tokenizer."""
 
     def __init__(self, folder: Path) -> None:
-        transformers = need_transformers()
         config = read_config(folder)
         if "vocab_size" not in config.get("text_config", config):
             raise InputError(
                 f"backbone {folder}: a {config['model_type']} network does not read texts (no vocab_size)"
             )
-        try:
-            model = transformers.AutoModel.from_pretrained(
-                folder, local_files_only=True, use_safetensors=True
-            )
-            self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        except Exception as error:  # the package raises many kinds
-            raise InputError(f"backbone {folder} cannot be opened ({first_line(error)})") from None
+        model = open_network(folder, use_safetensors=True)
+        self.tokenizer = open_network(folder, "AutoTokenizer")
         self.model: Any = part_for(model, "text_model").eval()
         sizes = self.model.config
         positions = getattr(sizes, "max_position_embeddings", None) or 10**9

@@ -5,7 +5,6 @@ are in `CIFAR-10-C` or `cifar10-c`, regenerated ones in `cifar10-c-regenerated` 
 identifies the images and the random seed.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from sgpa.core.errors import CheckpointError
-from sgpa.core.files import digest, read_json, write_json
+from sgpa.core.files import digest, read_json, replacing, write_json
 from sgpa.data import corruptions as c
 from sgpa.data.sources import cache_dir, roots
 
@@ -81,13 +80,12 @@ def write(
         write_json(folder / MANIFEST, _manifest(images))
     for i, kind in enumerate(types):
         on_progress(kind, i, len(types))
-        file, part = folder / f"{kind}.npy", folder / f".{kind}.{os.getpid()}.tmp"
+        file = folder / f"{kind}.npy"
         if file.exists():
             continue
         copies = [c.corrupt(images, kind, severity, SEED) for severity in c.SEVERITIES]
-        with part.open("wb") as out:
+        with replacing(file) as part, part.open("wb") as out:
             np.save(out, np.concatenate([copy.permute(0, 2, 3, 1).cpu().numpy() for copy in copies]))
-        os.replace(part, file)
     on_progress("done", len(types), len(types))
     return folder
 

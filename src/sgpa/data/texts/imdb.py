@@ -49,10 +49,6 @@ class TextTask:
             "pad": pad_id(self.tokenizer),
         }
 
-    def encode(self, texts: Sequence[str]) -> Tensor:
-        """New texts as token ids for this task's models, [N, T]."""
-        return encode(self.tokenizer, texts, self.max_tokens)[0]
-
 
 def text_task(
     texts: Sequence[str],
@@ -63,7 +59,6 @@ def text_task(
     sizes: tuple[int, int, int] | None = None,
     vocabulary: int = VOCABULARY,
     max_tokens: int = MAX_TOKENS,
-    tokenizer: Tokenizer | None = None,
 ) -> TextTask:
     """Texts split at random and encoded.
 
@@ -73,9 +68,8 @@ def text_task(
         class_names: Names of the classes, in the order of the labels.
         seed: Random seed of the split.
         sizes: Rows for training, validation and test; by default 70, 10 and 20 %.
-        vocabulary: Size of the tokenizer that is trained where none is given.
+        vocabulary: Size of the tokenizer, which is trained on the training rows only.
         max_tokens: Longer texts are cut.
-        tokenizer: A tokenizer; by default one is trained on the training rows only.
 
     Returns:
         The splits with their tokenizer.
@@ -95,8 +89,7 @@ def text_task(
             f"{n} texts cannot be split into sizes={sizes}; the sizes must add up to {n}, each 1 or more"
         )
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    if tokenizer is None:
-        tokenizer = train_tokenizer([texts[i] for i in order[: sizes[0]].tolist()], vocabulary)
+    tokenizer = train_tokenizer([texts[i] for i in order[: sizes[0]].tolist()], vocabulary)
     ids, lengths = encode(tokenizer, [texts[i] for i in order.tolist()], max_tokens)  # [N, T], [N]
     return _task(ids, lengths, labels[order], sizes, tokenizer, tuple(class_names), max_tokens)
 
@@ -122,7 +115,6 @@ def imdb(
     data_dir: Path | None = None,
     vocabulary: int = VOCABULARY,
     max_tokens: int = MAX_TOKENS,
-    tokenizer: Tokenizer | None = None,
     cache: Path | bool = True,
 ) -> TextTask:
     """Film reviews (Maas et al. 2011): both official parts pooled, split 35,000 / 5,000 / 10,000 by `seed`.
@@ -134,9 +126,8 @@ def imdb(
         data_dir: The folder that holds `imdb/`; by default `$SGPA_DATA` and the cache.
         vocabulary: Size of the tokenizer.
         max_tokens: Longer reviews are cut.
-        tokenizer: A tokenizer to use instead.
         cache: Folder for the token ids, since encoding takes a minute. True: the cache of data sets; False:
-            nowhere. The key is the seed, the tokenizer and the files.
+            nowhere. The key is the seed, the settings and the files.
 
     Returns:
         The splits with their tokenizer.
@@ -151,7 +142,7 @@ def imdb(
         "layout": 1,
         "seed": seed,
         "max_tokens": max_tokens,
-        "tokenizer": vocabulary if tokenizer is None else _digest(tokenizer),
+        "tokenizer": vocabulary,
         "files": stamp(files),
     }
     folder = None
@@ -177,7 +168,6 @@ def imdb(
         sizes=IMDB_SIZES,
         vocabulary=vocabulary,
         max_tokens=max_tokens,
-        tokenizer=tokenizer,
     )
     if folder is not None:
         _to_cache(task, folder, key)

@@ -13,23 +13,23 @@ from sgpa.core.arguments import checked
 from sgpa.core.devices import check_device
 from sgpa.core.errors import check_fields
 from sgpa.core.noise import check_seed
+from sgpa.core.progress import OnProgress
 from sgpa.core.provenance import provenance
 from sgpa.evaluation.calibration import reliability
 from sgpa.experiments.audit.checks import check_data, read_kind
 from sgpa.experiments.audit.collect import collect
 from sgpa.experiments.audit.detectors import detector_scores
-from sgpa.experiments.audit.methods import Fitted, fit_methods
+from sgpa.experiments.audit.methods import FittedMethods, fit_methods
 from sgpa.experiments.audit.model import Classifier, open_classifier
 from sgpa.experiments.audit.perturb import perturbations
 from sgpa.experiments.audit.recommendation import DETECTORS, NAMES, PLAIN, recommend
-from sgpa.experiments.audit.rows import MIN_ROWS, Batches, Rows, divide, read_rows, read_training
+from sgpa.experiments.audit.rows import MIN_ROWS, AuditRows, Batches, divide, read_rows, read_training
 from sgpa.experiments.audit.scores import RowScores, nll_differences, score_detectors, score_methods
 from sgpa.experiments.audit.work import Work
 
 MAX_DETECTION = 500  # test rows that are perturbed
 MAX_ROWS = 2000
 
-OnProgress = Callable[[str, int, int, str], None]  # what, done, in all, note
 Announce = Callable[[str], None]
 
 
@@ -146,7 +146,7 @@ def audit(
     )
 
 
-def _methods(fitted: Fitted, seed: int) -> tuple[dict[str, dict[str, Any]], dict[str, RowScores]]:
+def _methods(fitted: FittedMethods, seed: int) -> tuple[dict[str, dict[str, Any]], dict[str, RowScores]]:
     """Scores and changes of every method, and the rows that they come from."""
     assert fitted.test.targets is not None
     scored = {name: RowScores.of(p, fitted.test.targets) for name, p in fitted.probabilities().items()}
@@ -162,7 +162,7 @@ def _methods(fitted: Fitted, seed: int) -> tuple[dict[str, dict[str, Any]], dict
 
 
 def _detection(
-    classifier: Classifier, fitted: Fitted, test: Rows, count: int, work: Work, seed: int
+    classifier: Classifier, fitted: FittedMethods, test: AuditRows, count: int, work: Work, seed: int
 ) -> dict[str, Any]:
     """AUROC of every detector for every perturbation of the first `count` test rows."""
     some = test.part(torch.arange(count))
@@ -170,7 +170,7 @@ def _detection(
     outside: dict[str, Mapping[str, Tensor]] = {}
     for name, change in perturbations(some.items).items():
         work.note = name
-        changed = Batches(Rows(change(some.items, seed)), classifier.encode, work.add)
+        changed = Batches(AuditRows(change(some.items, seed)), classifier.encode, work.add)
         outside[name] = detector_scores(fitted.statistics, collect(fitted.gp, changed))
     names = {name: DETECTORS[name] for name in inside}
     return {"rows": count, "names": names} | asdict(score_detectors(inside, outside))

@@ -1,14 +1,11 @@
 """Time and memory of a prediction with every method, relative to one plain pass over the same rows."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from mmap import PAGESIZE, mmap
 from typing import Any
 
-import torch
-
-from sgpa.core.devices import forget_peak, peak
+from sgpa.core.devices import forget_peak, now, peak
 
 ROUNDS = 5
 Predict = Callable[[Any], object]  # one batch
@@ -42,10 +39,10 @@ def measure_costs(
     for _ in range(rounds):
         for name, predict in predictors.items():
             forget_peak(device)
-            started = _now(device)
+            started = now(device)
             for batch in batches:
                 predict(batch)
-            times[name].append(_now(device) - started)
+            times[name].append(now(device) - started)
             highest[name] = peak(device) if known else None
         on_round()
     first = next(iter(predictors))
@@ -68,9 +65,3 @@ def _peak_is_reset(device: str) -> bool:
     forget_peak(device)
     low = peak(device)
     return high is not None and low is not None and low < high - 2**25
-
-
-def _now(device: str) -> float:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize(device)
-    return time.perf_counter()

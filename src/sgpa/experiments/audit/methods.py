@@ -16,7 +16,7 @@ from sgpa.experiments.audit.collect import Collected, collect, dropout_logits
 from sgpa.experiments.audit.cost import Cost, Predict, measure_costs
 from sgpa.experiments.audit.model import Classifier
 from sgpa.experiments.audit.recommendation import NAMES, PLAIN
-from sgpa.experiments.audit.rows import BATCH, Batches, Parts, Rows
+from sgpa.experiments.audit.rows import BATCH, AuditRows, Batches, Parts
 from sgpa.experiments.audit.work import COST_ROUNDS, DROPOUT_SAMPLES, GAINS, Work
 from sgpa.gp.temperature import careful_temperature
 from sgpa.methods.scaling import matrix_scaling, vector_scaling
@@ -32,7 +32,7 @@ FEW_ROWS, FEW_POINTS, POINTS = 100, 16, 64  # rows of statistics below which the
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedMethods:
     """All methods, and the test rows that they answer."""
 
     model: nn.Module
@@ -114,7 +114,7 @@ def _of_logits(calibrate: Callable[[Tensor], Tensor], f: Tensor, batch: Any) -> 
     return calibrate(f)
 
 
-def fit_methods(classifier: Classifier, parts: Parts, work: Work, seed: int) -> Fitted:
+def fit_methods(classifier: Classifier, parts: Parts, work: Work, seed: int) -> FittedMethods:
     """Fit everything; test rows pass through the model, but their labels are not used."""
     model, encode = classifier.model, classifier.encode
     points = POINTS if len(parts.statistics) >= FEW_ROWS else FEW_POINTS
@@ -167,7 +167,7 @@ def fit_methods(classifier: Classifier, parts: Parts, work: Work, seed: int) -> 
     if dropout is not None:
         words["dropout"] = f"{DROPOUT_SAMPLES} passes, T = {dropout[1]:.3g}"
     burden = {name: {"stored_bytes": size, "fit_seconds": seconds.get(name)} for name, size in stored.items()}
-    return Fitted(model, gp, statistics, test, logits, laplace, dropout, skipped, words, burden)
+    return FittedMethods(model, gp, statistics, test, logits, laplace, dropout, skipped, words, burden)
 
 
 def _dropout_draws(classifier: Classifier, parts: Parts, work: Work, seed: int) -> Tensor:
@@ -176,7 +176,7 @@ def _dropout_draws(classifier: Classifier, parts: Parts, work: Work, seed: int) 
     return torch.cat([_draws(classifier, part, work, seed + i) for i, part in enumerate(labelled)], 1)
 
 
-def _draws(classifier: Classifier, rows: Rows, work: Work, seed: int) -> Tensor:
+def _draws(classifier: Classifier, rows: AuditRows, work: Work, seed: int) -> Tensor:
     work.note = "MC dropout"
     batches = Batches(rows, classifier.encode, lambda count: work.add(DROPOUT_SAMPLES * count))
     return dropout_logits(classifier.model, batches, DROPOUT_SAMPLES, seed)

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from sgpa.data.corruptions import corrupt
 from sgpa.data.corruptions.filters import gaussian
+from sgpa.posthoc import unfamiliar
 
-TILES = 4  # along a side
 BLUR = 1 / 16  # standard deviation, as a share of the side
 MIN_PIXELS = 8  # of `corrupt`
 
@@ -97,19 +97,9 @@ def low_contrast(images: Tensor, seed: int) -> Tensor:
 
 def shuffled_tiles(images: Tensor, seed: int) -> Tensor:
     """Sixteen tiles in random order; what the tiles do not cover at the right and below stays."""
-    generator = torch.Generator().manual_seed(seed)
-    side = images.shape[-1] // TILES
-    if side == 0:
+    if images.shape[-1] < unfamiliar.TILES:
         return images.clone()
-    inside = images[..., : side * TILES, : side * TILES]
-    tiles = inside.unflatten(-1, (TILES, side)).unflatten(-3, (TILES, side))  # [N, 3, 4, side, 4, side]
-    tiles = tiles.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)  # [N, 16, 3, side, side]
-    order = torch.rand(len(images), TILES**2, generator=generator).argsort(1)  # [N, 16]
-    tiles = tiles[torch.arange(len(images)).unsqueeze(1), order]
-    back = tiles.unflatten(1, (TILES, TILES)).permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
-    changed = images.clone()
-    changed[..., : side * TILES, : side * TILES] = back
-    return changed
+    return unfamiliar.shuffled_tiles(images, torch.Generator().manual_seed(seed))
 
 
 def plain_colours(images: Tensor, seed: int) -> Tensor:

@@ -44,9 +44,9 @@ def recommend(audit: Mapping[str, Any]) -> list[str]:
         Two to four sentences.
     """
     chosen = best_calibrator(audit)
-    detector, sees = best_detector(audit)
-    sentences = [_calibration(audit, chosen), _detection(audit, detector, sees)]
-    if chosen == "sgpa" or (sees and detector == "novelty"):
+    detector, useful = best_detector(audit)
+    sentences = [_calibration(audit, chosen), _detection(audit, detector, useful)]
+    if chosen == "sgpa" or (useful and detector == "novelty"):
         time = audit["methods"]["sgpa"]["cost"]["time"]
         sentences.append(f"A prediction with SGPA takes {time:.2f} times one plain pass.")
     else:

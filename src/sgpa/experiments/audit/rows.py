@@ -24,7 +24,7 @@ Items = Any  # list of texts, or uint8 images [N, 3, s, s]
 
 
 @dataclass(frozen=True)
-class Rows:
+class AuditRows:
     """Texts or images, with the model's class of each where it is known."""
 
     items: Items
@@ -33,9 +33,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.items)
 
-    def part(self, index: Tensor) -> "Rows":
+    def part(self, index: Tensor) -> "AuditRows":
         """Some of the rows, in that order."""
-        return Rows(pick(self.items, index), None if self.labels is None else self.labels[index])
+        return AuditRows(pick(self.items, index), None if self.labels is None else self.labels[index])
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Parts:
     are fitted on all labelled rows but the test rows.
     """
 
-    statistics: Rows  # inducing queries, distances and curvature
-    calibration: Rows  # labels calibrate SGPA and Laplace
-    test: Rows
+    statistics: AuditRows  # inducing queries, distances and curvature
+    calibration: AuditRows  # labels calibrate SGPA and Laplace
+    test: AuditRows
 
     @property
     def fit(self) -> int:
@@ -64,7 +64,7 @@ def read_rows(
     label_column: str | None,
     max_rows: int,
     seed: int,
-) -> Rows:
+) -> AuditRows:
     """Labelled rows, at most `max_rows` of them, drawn by class."""
     items: Items
     if classifier.kind == TEXT:
@@ -85,20 +85,20 @@ def read_rows(
                 f"{data}: {count} rows of class {names[i]!r} (of {len(labels)}); at least {MIN_PER_CLASS} "
                 "of every class are needed: add rows, raise max_rows or leave the class out"
             )
-    return Rows(items if classifier.kind == TEXT else _pixels(items, classifier), classes[labels])
+    return AuditRows(items if classifier.kind == TEXT else _pixels(items, classifier), classes[labels])
 
 
-def read_training(classifier: Classifier, data: Path, text_column: str | None, seed: int) -> Rows:
+def read_training(classifier: Classifier, data: Path, text_column: str | None, seed: int) -> AuditRows:
     """Rows of the model's training, without labels, at most `MAX_STATISTICS`."""
     items: Items = read_unlabelled(data, text_column) if classifier.kind == TEXT else files_below(data)
     if len(items) < MIN_ROWS // 2:
         raise InputError(f"train {data}: {len(items)} rows; at least {MIN_ROWS // 2} are needed")
     order = torch.randperm(len(items), generator=torch.Generator().manual_seed(seed))[:MAX_STATISTICS]
     items = pick(items, order)
-    return Rows(items if classifier.kind == TEXT else _pixels(items, classifier))
+    return AuditRows(items if classifier.kind == TEXT else _pixels(items, classifier))
 
 
-def divide(rows: Rows, training: Rows | None, seed: int) -> Parts:
+def divide(rows: AuditRows, training: AuditRows | None, seed: int) -> Parts:
     """Half of the rows tests; of the other half, statistics take one half where there are no training rows.
 
     Texts of a part are in batches of similar length.
@@ -127,7 +127,7 @@ def _pixels(files: Sequence[Path], classifier: Classifier) -> Tensor:
 class Batches:
     """Batches of encoded rows in order; can be read several times."""
 
-    rows: Rows
+    rows: AuditRows
     encode: Encode
     on_rows: Callable[[int], None] | None = None  # called when the model has read so many rows
 
@@ -141,7 +141,7 @@ class Batches:
                 self.on_rows(len(items))
 
 
-def by_length(rows: Rows, seed: int) -> Rows:
+def by_length(rows: AuditRows, seed: int) -> AuditRows:
     """Texts of similar length side by side, batches in random order: little padding. Images as they are."""
     if isinstance(rows.items, Tensor):
         return rows

@@ -10,7 +10,6 @@ from sgpa.evaluation import metrics
 from sgpa.evaluation.checks import Floats, Ints
 from sgpa.evaluation.errors import Estimate, auroc_terms, bootstrap, resamples
 
-BOOTSTRAPPED = ("ece", "aurc")  # no means over rows
 TINY = metrics.TINY
 
 

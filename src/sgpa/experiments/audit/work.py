@@ -1,15 +1,16 @@
 """How much an audit has to do, how long that takes, and how far it is."""
 
 import time
-from collections.abc import Callable
 
 import torch
 
+from sgpa.core.progress import OnProgress
 from sgpa.experiments.audit.model import Classifier
 from sgpa.experiments.audit.rows import BATCH, Batches, Parts
 from sgpa.posthoc.calls import logits_of, read_batch
 from sgpa.posthoc.passes import dropout_modules
 from sgpa.posthoc.statistics import device_of
+from sgpa.training.fit_display import in_words
 
 DROPOUT_SAMPLES = 10
 GAINS = 700  # rows whose passes take as long as the derivatives and inducing points of `fit`
@@ -25,7 +26,7 @@ class Work:
         classifier: Classifier,
         parts: Parts,
         perturbed: int,
-        on_progress: Callable[[str, int, int, str], None] | None,
+        on_progress: OnProgress | None,
     ) -> None:
         statistics, fit, test = len(parts.statistics), parts.fit, len(parts.test)
         samples = DROPOUT_SAMPLES if dropout_modules(classifier.model) else 0
@@ -53,5 +54,4 @@ class Work:
             logits_of(call(model), model).cpu()
             seconds.append(time.perf_counter() - started)
         rows = len(batch["labels"])
-        whole = min(seconds) / rows * self.total
-        return f"{max(1, round(whole))} s" if whole < 180 else f"{round(whole / 60)} min"
+        return in_words(min(seconds) / rows * self.total)

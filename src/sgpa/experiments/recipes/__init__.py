@@ -2,12 +2,12 @@
 
 from sgpa.core.config import leaves, override
 from sgpa.core.errors import ConfigError, nearest
-from sgpa.experiments.recipes.alternatives import ALTERNATIVES, Alternative, alternatives
+from sgpa.experiments.recipes.alternatives import alternatives
 from sgpa.experiments.recipes.digits import DIGITS
 from sgpa.experiments.recipes.paper import PAPER
 from sgpa.experiments.recipes.plan import plan, plans
-from sgpa.experiments.recipes.schema import ATTENTIONS, Recipe
-from sgpa.training.plan import Plan, Stage, plan_of
+from sgpa.experiments.recipes.schema import Recipe
+from sgpa.training.plan import plan_of
 
 RECIPES = {recipe.name: recipe for recipe in (*PAPER, DIGITS)}
 
@@ -20,14 +20,9 @@ def find(name: str) -> Recipe:
 
 
 __all__ = [
-    "ALTERNATIVES",
-    "ATTENTIONS",
     "DIGITS",
     "RECIPES",
-    "Alternative",
-    "Plan",
     "Recipe",
-    "Stage",
     "alternatives",
     "find",
     "leaves",

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from sgpa.core.errors import ConfigError, check_fields, nearest
-from sgpa.experiments.recipes.schema import ATTENTIONS, Recipe
+from sgpa.core.errors import ConfigError, nearest
+from sgpa.experiments.recipes.schema import Recipe
 from sgpa.methods import CATALOGUE, Ensemble, GpHead, MatrixScaling, Method, Mle, VectorScaling
 from sgpa.methods.mc_dropout import check_dropout
 from sgpa.training.plan import Plan, Stage
@@ -15,7 +15,6 @@ def plan(recipe: Recipe, method: str, attention: str = "kernel") -> Plan:
     """The plan of a method of the catalogue, with the recipe's settings."""
     if method not in CATALOGUE:
         raise ConfigError(f"unknown method {method!r}{nearest(method, CATALOGUE)}")
-    check_fields("plan", [("attention", attention, attention in ATTENTIONS, ", ".join(ATTENTIONS))])
     kind = recipe.attention(attention)
     if method in SPARSE and attention != "kernel":
         raise ConfigError(f"{method}: a Gaussian process needs a kernel; use attention kernel")

@@ -9,7 +9,7 @@ from typing import Any, NotRequired, TypedDict
 from sgpa.core.config import to_plain
 from sgpa.core.files import read_json, write_json
 from sgpa.core.inputs import Inputs
-from sgpa.core.types import Prediction
+from sgpa.core.types import Prediction, Predictor
 from sgpa.evaluation.baselines import LogisticRegression, baselines
 from sgpa.evaluation.cases import row_scores
 from sgpa.evaluation.evaluate import evaluate
@@ -32,7 +32,7 @@ class SavedBaselines(TypedDict):
     timings: NotRequired[list[dict[str, Any]]]
 
 
-class _Known:
+class _Known(Predictor):
     """A predictor whose answers to the test rows are known."""
 
     def __init__(self, prediction: Prediction) -> None:
@@ -41,10 +41,6 @@ class _Known:
     def predict(self, inputs: Inputs) -> Prediction:
         assert len(inputs) == len(self.prediction.score)
         return self.prediction
-
-    def with_samples(self, samples: int) -> "_Known":
-        del samples
-        return self
 
 
 def evaluate_baselines(run_folder: RunFolder, seeds: Sequence[int]) -> None:

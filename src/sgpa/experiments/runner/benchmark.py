@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from sgpa.core.errors import ConfigError, check_fields
+from sgpa.core.progress import OnProgress
 from sgpa.experiments.recipes.schema import MAX_RUNS
 from sgpa.experiments.runner.baselines import evaluate_baselines
 from sgpa.experiments.runner.collect import collect, write_results
@@ -14,7 +15,7 @@ from sgpa.experiments.runner.evaluate import evaluate_cell
 from sgpa.experiments.runner.executors.in_process import InProcess
 from sgpa.experiments.runner.executors.processes import Processes
 from sgpa.experiments.runner.executors.torchrun import Ranks, follow
-from sgpa.experiments.runner.jobs import Executor, Failure, Job, OnProgress, run_jobs, silent
+from sgpa.experiments.runner.jobs import Executor, Failure, Job, run_jobs, silent
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.runner.train import train_stage
 from sgpa.methods import Ensemble

@@ -1,19 +1,18 @@
 """Evaluation of a cell: `results.json` holds its records and curves, `timings.json` its costs."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-import torch
-
 from sgpa.core import provenance
 from sgpa.core.config import to_plain
+from sgpa.core.devices import now
 from sgpa.core.files import file_digest, write_json
+from sgpa.core.progress import OnProgress
 from sgpa.core.types import Predictor
 from sgpa.data.overlap import shared_rows
 from sgpa.experiments.runner.calibrate import CalibratedMethod, calibrate
-from sgpa.experiments.runner.jobs import OnProgress, silent
+from sgpa.experiments.runner.jobs import silent
 from sgpa.experiments.runner.result_cache import FileCache
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.runner.train import shown_name
@@ -117,14 +116,13 @@ def timings(calibrated: CalibratedMethod) -> dict[str, Any]:
     steps = -(-len(calibrated.task.splits.train) // plan.stages[-1].optim.batch_size)
     rows = calibrated.task.splits.test.inputs[:TIMED_ROWS]
     calibrated.predictor.predict(rows)  # the first call is slower
-    started = time.monotonic()
+    started = now(run_folder.device)
     calibrated.predictor.predict(rows)
-    if run_folder.device.startswith("cuda"):
-        torch.cuda.synchronize()
+    taken = now(run_folder.device) - started
     return {
         **asdict(calibrated.subject),
         "train_seconds": sum(seconds(log) for log in logs),
         "seconds_per_step": sum(line["seconds"] for line in lines) / max(1, steps * len(lines)),
-        "predict_seconds_per_row": (time.monotonic() - started) / len(rows),
+        "predict_seconds_per_row": taken / len(rows),
         "peak_memory_bytes": max((line.get("peak_memory_bytes") or 0 for line in lines), default=0) or None,
     }

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from sgpa.core.errors import SgpaError, disk_full, passing
+from sgpa.core.errors import SgpaError, disk_full, is_temporary
 from sgpa.core.files import write_text
+from sgpa.core.progress import OnProgress
 
-OnProgress = Callable[[str, int, int, str], None]  # name of the work, how much is done, of how much, a note
 Work = Callable[[OnProgress], None]  # must be picklable where jobs leave the process
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ def run_jobs(
                 (failed / f"{job.name}.txt").unlink(missing_ok=True)
                 continue
             failures[job.name] = Failure(job.name, _reason(error))
-            if not passing(error):
+            if not is_temporary(error):
                 write_text(failed / f"{job.name}.txt", _reason(error) + "\n\n" + _trace(error))
             log.warning("%s failed: %s", job.name, _reason(error))
     for name, job in waiting.items():
@@ -111,7 +111,7 @@ def _reason(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     if disk_full(error):
         return f"{text}; free some space and re-run the same command to resume"
-    if passing(error):
+    if is_temporary(error):
         return f"{text}; re-run the same command to resume"
     return text if isinstance(error, SgpaError) else f"{type(error).__name__}: {text}"
 

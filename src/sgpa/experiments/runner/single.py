@@ -5,9 +5,10 @@ from contextlib import contextmanager
 from functools import partial
 
 from sgpa.core.errors import SgpaError
+from sgpa.core.progress import OnProgress
 from sgpa.experiments.runner.calibrate import calibrate
 from sgpa.experiments.runner.evaluate import evaluate_cell
-from sgpa.experiments.runner.jobs import OnProgress, silent
+from sgpa.experiments.runner.jobs import silent
 from sgpa.experiments.runner.run_folder import FILE, RunFolder
 from sgpa.experiments.runner.train import train
 from sgpa.models import Transformer

@@ -5,7 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
-from sgpa.experiments.runner.jobs import OnProgress, silent
+from sgpa.core.progress import OnProgress
+from sgpa.experiments.runner.jobs import silent
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.models import Transformer, saving
 from sgpa.training.logs import in_words

@@ -1,6 +1,6 @@
 """Tasks: data sets that are ready for training and testing."""
 
-from sgpa.experiments.tasks.base import Example, Task, TaskConfig
+from sgpa.experiments.tasks.base import Task, TaskConfig
 from sgpa.experiments.tasks.evaluate import EvaluationConfig, evaluate_task
 from sgpa.experiments.tasks.images import CifarConfig, DigitsConfig, ImageFolderConfig
 from sgpa.experiments.tasks.molecules import MoleculeTableConfig, ZincConfig
@@ -23,7 +23,6 @@ __all__ = [
     "ColaConfig",
     "DigitsConfig",
     "EvaluationConfig",
-    "Example",
     "ImageFolderConfig",
     "ImdbConfig",
     "MoleculeTableConfig",

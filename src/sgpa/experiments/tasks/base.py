@@ -89,8 +89,8 @@ def check_split(split: str) -> Check:
     return "split", split, split in SPLITS, ", ".join(SPLITS)
 
 
-def split_rows(data: Dataset, seed: int, kind: str = "random") -> tuple[Splits, Tensor]:
-    """Rows for training, validation and test, and the indices of all rows that are not tested on.
+def split_user_rows(data: Dataset, seed: int, kind: str = "random") -> tuple[Splits, Tensor, Tensor]:
+    """Rows for training, validation and test, the indices of all rows to learn from and of those to test on.
 
     The test rows are drawn first, then the validation rows among the others, each from `seed`. In a
     "stratified" split every class has its share of both.
@@ -99,8 +99,8 @@ def split_rows(data: Dataset, seed: int, kind: str = "random") -> tuple[Splits, 
     others = data[rest]
     held_out = max(1, round(SPLITS[kind] * len(others)))
     train, validation = split.split_rows(others.targets, held_out, seed, stratified=kind == "stratified")
-    check_classes(others.targets[train], "training rows")
-    return Splits(others[train], others[validation], data[test]), rest
+    check_classes(others.targets[train])
+    return Splits(others[train], others[validation], data[test]), rest, test
 
 
 def split_test(targets: Tensor, seed: int, kind: str = "random") -> tuple[Tensor, Tensor]:

@@ -96,7 +96,7 @@ def evaluate_task(
             test.targets,
             types=how.corruptions,
             severities=how.severities,
-            ready_made=task.corrupted(),
+            corrupted_files=task.corrupted(),
             on_progress=on_progress,
             cache=cache,
         )

@@ -24,8 +24,7 @@ from sgpa.experiments.tasks.base import (
     Task,
     check_split,
     split_note,
-    split_rows,
-    split_test,
+    split_user_rows,
 )
 from sgpa.experiments.tasks.display import show_images
 from sgpa.experiments.tasks.made_inputs import plain_colours, random_pixels
@@ -204,8 +203,7 @@ class ImageFolderConfig:
             raise InputError(
                 f"{self.path} has one class folder, {classes[0]}; at least two are needed, one per class"
             )
-        splits, rows = split_rows(Dataset(pixels, labels), self.split_seed, self.split)
-        _, test = split_test(labels, self.split_seed, self.split)
+        splits, rows, test = split_user_rows(Dataset(pixels, labels), self.split_seed, self.split)
         names = [str(file.relative_to(self.path)) for file in list_images(Path(self.path)).files]
         if self.augment == "auto":
             augment = augmentation_for(splits.train.inputs, splits.train.targets)
@@ -235,8 +233,7 @@ class ImageFolderConfig:
         network, listed = self._network(), list_images(Path(self.path))
         features = network.features(listed.files, keep=True)  # [N, T, F]
         labels = torch.tensor(listed.labels)
-        splits, _ = split_rows(Dataset(features, labels), self.split_seed, self.split)
-        _, test = split_test(labels, self.split_seed, self.split)
+        splits, _, test = split_user_rows(Dataset(features, labels), self.split_seed, self.split)
         shown = [listed.files[i] for i in test.tolist()]
         pixels = torch.from_numpy(read_images(shown, SHOWN_PIXELS)).permute(0, 3, 1, 2)  # [N, 3, h, w]
         classes = " ".join(listed.classes)

@@ -11,11 +11,11 @@ from sgpa.data.graphs.identifiers import IDENTIFIERS
 from sgpa.data.graphs.molecules import read_molecules
 from sgpa.data.graphs.zinc import zinc, zinc_complement
 from sgpa.evaluation.results import OodSet
-from sgpa.experiments.tasks.base import OOD_ROWS, Task, check_split, split_note, split_rows, split_test
+from sgpa.experiments.tasks.base import OOD_ROWS, Task, check_split, split_note, split_user_rows
 from sgpa.experiments.tasks.display import show_molecules
 from sgpa.experiments.tasks.made_inputs import random_atoms
 from sgpa.inference.readers import MoleculeReader
-from sgpa.inference.readers.molecules import WIDEST
+from sgpa.inference.readers.molecules import MOST_COLUMNS
 
 
 @checked
@@ -39,7 +39,7 @@ class ZincConfig:
             "task",
             [
                 ("identifiers", self.identifiers, self.identifiers in IDENTIFIERS, known),
-                size_check("width", self.width, WIDEST),
+                size_check("width", self.width, MOST_COLUMNS),
                 ("bond", self.bond, self.bond >= 0, "0 or more"),
             ],
         )
@@ -87,7 +87,7 @@ class MoleculeTableConfig:
             "task",
             [
                 ("identifiers", self.identifiers, self.identifiers in IDENTIFIERS, known),
-                size_check("width", self.width, WIDEST),
+                size_check("width", self.width, MOST_COLUMNS),
                 check_split(self.split),
             ],
         )
@@ -103,8 +103,7 @@ class MoleculeTableConfig:
         molecules = read_molecules(Path(self.path), self.smiles_column, self.target_column)
         graphs, names = molecules.graphs, molecules.vocabulary
         data = batch.dataset(graphs, molecules.targets, self.identifiers, self.width, augment=True)
-        splits, _ = split_rows(data, self.split_seed, self.split)
-        _, test = split_test(data.targets, self.split_seed, self.split)
+        splits, _, test = split_user_rows(data, self.split_seed, self.split)
         return Task(
             splits,
             sizes={

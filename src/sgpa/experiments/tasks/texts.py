@@ -25,7 +25,7 @@ from sgpa.data.texts.tokenizer import (
     known_pairs,
 )
 from sgpa.evaluation.results import OodSet
-from sgpa.experiments.tasks.base import OOD_ROWS, Task, check_split, split_note, split_rows, split_test
+from sgpa.experiments.tasks.base import OOD_ROWS, Task, check_split, split_note, split_test, split_user_rows
 from sgpa.experiments.tasks.display import show_texts
 from sgpa.experiments.tasks.made_inputs import random_tokens
 from sgpa.inference.readers import TextFeatureReader, TextReader, WordReader
@@ -172,7 +172,7 @@ class TextTableConfig:
             column=self.text_column,
         )
         ids, lengths = reader.encode(texts)  # [N, T], [N]
-        splits, _ = split_rows(Dataset(ids, labels, lengths=lengths), self.split_seed, self.split)
+        splits, _, _ = split_user_rows(Dataset(ids, labels, lengths=lengths), self.split_seed, self.split)
         words = reader.sizes["vocabulary"] - len(known_pairs(reader.tokenizer))
         return Task(
             splits,
@@ -202,8 +202,9 @@ class TextTableConfig:
         network = self._network()
         features = network.features(texts, keep=True)  # [N, T, F]
         lengths = (~features.padding).sum(1)  # [N]
-        splits, _ = split_rows(Dataset(features, labels, lengths=lengths), self.split_seed, self.split)
-        _, test = split_test(labels, self.split_seed, self.split)
+        splits, _, test = split_user_rows(
+            Dataset(features, labels, lengths=lengths), self.split_seed, self.split
+        )
         return Task(
             splits,
             sizes={"width": features.values.shape[-1], "max_tokens": network.tokens},

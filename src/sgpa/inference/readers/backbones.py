@@ -1,7 +1,7 @@
 """Texts and images as features of a frozen network."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ from sgpa.core.errors import InputError
 from sgpa.data.backbones.images import ImageBackbone
 from sgpa.data.backbones.texts import TextBackbone
 from sgpa.data.texts.tables import TEXT_COLUMNS
-from sgpa.inference.readers.base import Rows, save_settings
+from sgpa.inference.readers.base import Reader, Rows
 from sgpa.inference.readers.images import image_files
 from sgpa.inference.readers.texts import column_names, read_rows
 
@@ -26,7 +26,7 @@ def check_digest(backbone: TextBackbone | ImageBackbone, expected: str) -> None:
 
 @checked
 @dataclass(frozen=True, kw_only=True)
-class TextFeatureReader:
+class TextFeatureReader(Reader):
     """Texts as features of a frozen network; `digest` identifies its weights."""
 
     backbone: TextBackbone
@@ -37,18 +37,14 @@ class TextFeatureReader:
 
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """One text a line of .txt files, the text column of tables, and texts given directly."""
-        about = read_rows(files, texts, column, column_names(self.column, TEXT_COLUMNS), "text")
+        metadata = read_rows(files, texts, column, column_names(self.column, TEXT_COLUMNS), "text")
         check_digest(self.backbone, self.digest)
-        return Rows(self.backbone.features([row["text"] for row in about]), about)
-
-    def save(self, folder: Path) -> None:
-        """Write `reader.json`; the network stays where it is."""
-        save_settings(self.kind, asdict(self), folder)
+        return Rows(self.backbone.features([row["text"] for row in metadata]), metadata)
 
 
 @checked
 @dataclass(frozen=True, kw_only=True)
-class ImageFeatureReader:
+class ImageFeatureReader(Reader):
     """Images as features of a frozen network; `digest` identifies its weights."""
 
     backbone: ImageBackbone
@@ -61,7 +57,3 @@ class ImageFeatureReader:
         images = image_files(files, texts, column)
         check_digest(self.backbone, self.digest)
         return Rows(self.backbone.features(images), [{"file": str(file)} for file in images])
-
-    def save(self, folder: Path) -> None:
-        """Write `reader.json`; the network stays where it is."""
-        save_settings(self.kind, asdict(self), folder)

@@ -1,7 +1,7 @@
 """The contract of a reader, and its file in a saved predictor."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -18,13 +18,13 @@ FILE, TOKENIZER = "reader.json", "tokenizer.json"
 class Rows:
     """New inputs, and a description of each: its file, its row there, its text.
 
-    `problems` has the reason for each input that cannot be read, by its place in `about`; `inputs` are the
+    `problems` has the reason for each input that cannot be read, by its place in `metadata`; `inputs` are the
     others. `unknown` [N] is the share of an input that the reader does not know, such as words outside of
     the vocabulary; None where everything is known.
     """
 
     inputs: Inputs
-    about: list[dict[str, Any]]
+    metadata: list[dict[str, Any]]
     problems: Mapping[int, str] = field(default_factory=dict)
     unknown: Tensor | None = None
 
@@ -47,7 +47,8 @@ class Reader(Protocol):
         """
 
     def save(self, folder: Path) -> None:
-        """Write its fields to `reader.json`, and what is no JSON to files of their own."""
+        """Write the fields of a dataclass to `reader.json`; what is no JSON needs files of its own."""
+        save_settings(self.kind, asdict(self), folder)  # type: ignore[call-overload]
 
 
 def save_settings(kind: str, settings: dict[str, Any], folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Image files and folders of images."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Inputs
 from sgpa.data.images.digits import normalise
 from sgpa.data.images.folder import files_below, read_images, square_pixels
-from sgpa.inference.readers.base import Rows, existing, save_settings
+from sgpa.inference.readers.base import Reader, Rows, existing
 
 LARGEST = 4096  # pixels of a side
 GREY = (0.299, 0.587, 0.114)  # luminance of red, green and blue
@@ -23,7 +23,7 @@ GREY = (0.299, 0.587, 0.114)  # luminance of red, green and blue
 
 @checked
 @dataclass(frozen=True, kw_only=True)
-class ImageReader:
+class ImageReader(Reader):
     """Images cut to centred squares of `size` pixels; `grey` ones are floats in [-1, 1].
 
     Example:
@@ -56,10 +56,6 @@ class ImageReader:
             weights = torch.tensor(GREY).view(3, 1, 1)
             x = normalise((x * weights).sum(1, keepdim=True).div(255))  # [N, 1, size, size]
         return x.contiguous()
-
-    def save(self, folder: Path) -> None:
-        """Write `reader.json`."""
-        save_settings(self.kind, asdict(self), folder)
 
 
 def image_files(files: Sequence[Path], texts: Sequence[str], column: str | None) -> list[Path]:

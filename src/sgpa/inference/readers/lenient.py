@@ -39,7 +39,7 @@ def read_leniently(
         if not problems or len(problems) == len(items):
             raise error from None
     good = [item for i, item in enumerate(items) if i not in problems]
-    return replace(_read(reader, good), about=items, problems=problems)
+    return replace(_read(reader, good), metadata=items, problems=problems)
 
 
 def read(

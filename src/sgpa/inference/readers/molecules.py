@@ -1,7 +1,7 @@
 """Molecules as SMILES."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,15 +12,15 @@ from sgpa.data.graphs.identifiers import IDENTIFIERS
 from sgpa.data.graphs.molecules import SMILES_NAMES, read_each
 from sgpa.data.graphs.smiles import from_smiles
 from sgpa.data.graphs.vocabulary import BONDS, Vocabulary
-from sgpa.inference.readers.base import Rows, save_settings
+from sgpa.inference.readers.base import Reader, Rows
 from sgpa.inference.readers.texts import column_names, read_rows
 
-WIDEST = 4096  # columns of the identifiers
+MOST_COLUMNS = 4096  # columns of the identifiers
 
 
 @checked
 @dataclass(frozen=True, kw_only=True)
-class MoleculeReader:
+class MoleculeReader(Reader):
     """SMILES as graphs with the atom and bond types of training; `column` is theirs in tables."""
 
     atoms: tuple[str, ...]
@@ -39,18 +39,14 @@ class MoleculeReader:
             "molecules",
             [
                 ("identifiers", self.identifiers, self.identifiers in IDENTIFIERS, kinds),
-                ("width", self.width, 1 <= self.width <= WIDEST, f"1 to {WIDEST}"),
+                ("width", self.width, 1 <= self.width <= MOST_COLUMNS, f"1 to {MOST_COLUMNS}"),
             ],
         )
 
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """One SMILES a line of .txt files, the SMILES column of tables, and SMILES given directly."""
-        about = read_rows(files, texts, column, column_names(self.column, SMILES_NAMES), "smiles")
+        metadata = read_rows(files, texts, column, column_names(self.column, SMILES_NAMES), "smiles")
         vocabulary = Vocabulary(self.atoms, self.bonds)
-        named = ((f"{row['file'] or 'text'}, row {row['row']}", row["smiles"]) for row in about)
+        named = ((f"{row['file'] or 'text'}, row {row['row']}", row["smiles"]) for row in metadata)
         graphs = read_each(named, lambda smiles: from_smiles(smiles, vocabulary))
-        return Rows(identified(graphs, self.identifiers, self.width), about)
-
-    def save(self, folder: Path) -> None:
-        """Write `reader.json`."""
-        save_settings(self.kind, asdict(self), folder)
+        return Rows(identified(graphs, self.identifiers, self.width), metadata)

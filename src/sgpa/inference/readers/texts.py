@@ -23,7 +23,7 @@ from sgpa.data.texts.tokenizer import (
     train_word_tokenizer,
     unknown_words,
 )
-from sgpa.inference.readers.base import TOKENIZER, Rows, existing, save_settings
+from sgpa.inference.readers.base import TOKENIZER, Reader, Rows, existing, save_settings
 
 MOST_TOKENS = 1_000_000
 FEW_TEXTS = 10_000  # up to here the order of words says little beside which words there are
@@ -34,7 +34,7 @@ TABLES = (".csv", ".tsv", ".tab", ".parquet")
 
 @checked
 @dataclass(frozen=True, kw_only=True)
-class TextReader:
+class TextReader(Reader):
     """Texts as the ids of a tokenizer, at most `max_tokens` of them; `column` is theirs in tables.
 
     With `distinct` every token of a text is read once, where it occurs first, pairs of words included.
@@ -98,10 +98,10 @@ class TextReader:
 
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """One text a line of .txt files, the text column of tables, and texts given directly."""
-        about = read_rows(files, texts, column, column_names(self.column, TEXT_COLUMNS), "text")
-        rows = [row["text"] for row in about]
+        metadata = read_rows(files, texts, column, column_names(self.column, TEXT_COLUMNS), "text")
+        rows = [row["text"] for row in metadata]
         ids, _ = self.encode(rows)  # [N, T]
-        return Rows(ids, about, unknown=unknown_words(self.tokenizer, rows))
+        return Rows(ids, metadata, unknown=unknown_words(self.tokenizer, rows))
 
     def save(self, folder: Path) -> None:
         """Write `reader.json` and `tokenizer.json`."""

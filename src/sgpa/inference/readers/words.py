@@ -1,7 +1,7 @@
 """Sentences as words, with the features of a language model."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,13 +11,13 @@ from sgpa.core.inputs import Words
 from sgpa.data.language_model.model import ElmoModel
 from sgpa.data.texts.cola import SPLIT, WordVocabulary
 from sgpa.data.texts.tables import TEXT_COLUMNS
-from sgpa.inference.readers.base import Rows, save_settings
+from sgpa.inference.readers.base import Reader, Rows
 from sgpa.inference.readers.texts import read_rows
 
 
 @checked
 @dataclass(frozen=True, kw_only=True)
-class WordReader:
+class WordReader(Reader):
     """Sentences as word ids, with the features of a language model if there is one.
 
     `tokens` is "raw" (split at white space, cased) or "tokenized" (punctuation separated, lower case).
@@ -44,14 +44,10 @@ class WordReader:
 
     def read(self, files: Sequence[Path], texts: Sequence[str] = (), column: str | None = None) -> Rows:
         """One sentence a line of .txt files, the text column of tables, and sentences given directly."""
-        about = read_rows(files, texts, column, TEXT_COLUMNS, "text")
-        rows = [SPLIT[self.tokens](row["text"])[: self.max_words] for row in about]
+        metadata = read_rows(files, texts, column, TEXT_COLUMNS, "text")
+        rows = [SPLIT[self.tokens](row["text"])[: self.max_words] for row in metadata]
         ids, _ = WordVocabulary(self.words).encode(rows)  # [N, T]
         if self.language_model is None:
-            return Rows(ids, about)
+            return Rows(ids, metadata)
         features = ElmoModel.load(self.language_model).features(rows).half()  # [N, T, L, F]
-        return Rows(Words(ids, features), about)
-
-    def save(self, folder: Path) -> None:
-        """Write `reader.json`."""
-        save_settings(self.kind, asdict(self), folder)
+        return Rows(Words(ids, features), metadata)

@@ -6,6 +6,7 @@ from typing import Any
 from sgpa.core.arguments import checked
 from sgpa.core.config import from_plain, to_plain
 from sgpa.core.errors import check_fields
+from sgpa.core.limits import WIDEST
 from sgpa.gp.likelihoods import LIKELIHOODS
 from sgpa.models.config.attention import (
     AttentionConfig,
@@ -33,7 +34,7 @@ from sgpa.models.config.weights import (
 )
 
 POOLINGS = ("mean", "sequence", "sum")  # over real tokens: their mean, one with learned weights, their sum
-DEEPEST, WIDEST, MOST = 1_000, 65_536, 1_000_000  # larger models are mistakes
+DEEPEST, MOST = 1_000, 1_000_000  # larger models are mistakes
 
 
 @checked

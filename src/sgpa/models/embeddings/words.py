@@ -48,10 +48,8 @@ class WordEmbedding(nn.Module):
         if not isinstance(words, Words):
             raise InputError(f"expected Words, got {type(words).__name__}")
         c, ids, layers = self.config, words.ids, words.layers
-        if ids.ndim != 2 or ids.is_floating_point():
-            raise InputError(f"expected integer word ids of shape [B, T], got {ids.dtype} {list(ids.shape)}")
         expected = [*ids.shape, c.layers, c.features]
-        if list(layers.shape) != expected or not layers.is_floating_point():
+        if list(layers.shape) != expected:
             raise InputError(
                 f"expected floating-point features of shape {expected}, got {layers.dtype} "
                 f"{list(layers.shape)}"

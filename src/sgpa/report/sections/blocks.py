@@ -105,7 +105,7 @@ class Material:
 
     def annotated(self, table: Table) -> Table:
         """The table with published values and marks of significance."""
-        return replace(paired.with_marks(table), paper=paper.beside(self.cells, self.task))
+        return replace(paired.with_marks(table), paper=paper.published_cells(self.cells, self.task))
 
 
 def among(keys: Sequence[Key] | Mapping[Key, Any]) -> str:

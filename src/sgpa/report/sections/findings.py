@@ -14,7 +14,6 @@ from sgpa.report.names import (
     ROBUSTNESS,
     TRUST,
     Key,
-    Metric,
     corruption_type,
     is_baseline,
     is_ensemble,
@@ -186,15 +185,9 @@ def some(names: Sequence[str]) -> str:
     return listed(names if len(names) <= MOST_NAMED else [*names[:2], f"{len(names) - 2} more"])
 
 
-def _spoken(shape: Metric, cell: Cell) -> str:
-    """The mean with its error, as inside a sentence."""
-    error = "" if cell.error is None else f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{shape.text(cell.error)}"
-    return shape.text(cell.mean) + error + ("\N{NO-BREAK SPACE}%" if shape.unit == "%" else "")
-
-
 def _line(c: Comparison, names: dict[Key, str]) -> str:
     shape, name = metric(c.column.metric), metric_words(c.column.metric)
-    best, other = _spoken(shape, c.best_cell), _spoken(shape, c.other_cell)
+    best, other = (shape.spoken(cell.mean, cell.error) for cell in (c.best_cell, c.other_cell))
     first = sentence_case(names[c.best])
     if c.rivals == 2 and c.tied:
         return f"{first} and {names[c.other]} have the same {name}: {best}."

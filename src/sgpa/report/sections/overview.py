@@ -83,7 +83,7 @@ def overall(tasks: ByTask) -> str:
     return " ".join(filter(None, sentences))
 
 
-def in_words(results: Mapping[str, Any]) -> str:
+def opening(results: Mapping[str, Any]) -> str:
     """The paragraph that the page of saved results begins with."""
     tasks = {task: aggregate(results["records"], task) for task in tasks_of(results["records"])}
     if len(tasks) > 1:

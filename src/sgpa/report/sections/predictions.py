@@ -94,9 +94,8 @@ def _top_grid(table: Table) -> Grid:
     for top in best_against_second(table.cells, table.columns):
         column = next(c for c in table.columns if c == top.column)
         shape, d = metric(column.metric), top.difference
-        error = "" if d.error is None else f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{shape.text(d.error)}"
         p = "" if d.p is None else f"{d.p:.3f}" if d.p >= 0.001 else "< 0.001"
-        text = f"{shape.text(d.mean)}{error}".replace("-", "−")
+        text = shape.text(d.mean, d.error).replace("-", "−")
         if column.group != group:
             group = column.group
             lines.append((group,))

@@ -100,7 +100,7 @@ class EagerBody:
         return nullcontext()
 
     def prepare(self, batch: Batch, numbers: list[Tensor], dataset_size: int, registers: Registers) -> None:
-        """Nothing."""
+        """No preparation is needed."""
 
     def run(self, batch: Batch, numbers: list[Tensor], dataset_size: int, registers: Registers) -> None:
         """Pass, gradient and update; the update must change nothing where `optimiser.found_inf` is 1."""

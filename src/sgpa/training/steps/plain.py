@@ -46,7 +46,7 @@ class LocalPass:
         return loss, loss.total
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """There is nothing to release."""
 
 
 class PlainStep:

@@ -22,7 +22,7 @@ class Registers:
 
     @staticmethod
     def on(device: torch.device) -> "Registers":
-        """All zero."""
+        """Registers on a device, all zero."""
         lr, fraction, skipped = (torch.zeros((), device=device) for _ in range(3))
         return Registers(lr, fraction, skipped, torch.zeros(5, device=device))
 

@@ -3,7 +3,8 @@
 from concurrent.futures import Future
 from pathlib import Path
 
-from sgpa.experiments.runner.jobs import Job, OnProgress
+from sgpa.core.progress import OnProgress
+from sgpa.experiments.runner.jobs import Job
 
 
 class InProcess:
@@ -29,4 +30,4 @@ class InProcess:
         return future
 
     def listen(self) -> None:
-        """Nothing runs elsewhere."""
+        """`submit` has passed on all progress already."""

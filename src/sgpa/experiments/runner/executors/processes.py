@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sgpa.core.errors import LostWorker
-from sgpa.experiments.runner.jobs import Job, OnProgress
+from sgpa.core.progress import OnProgress
+from sgpa.experiments.runner.jobs import Job
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue

@@ -16,7 +16,8 @@ import torch
 
 from sgpa.core.errors import ConfigError, SgpaError, check_fields
 from sgpa.core.files import write_text
-from sgpa.experiments.runner.jobs import Job, OnProgress, Work
+from sgpa.core.progress import OnProgress
+from sgpa.experiments.runner.jobs import Job, Work
 
 RETRIES = 2  # of a job whose process died: it resumes from its checkpoint
 VISIBLE_SECONDS = 60.0  # how long a machine may take to see a file that another one wrote

@@ -3,8 +3,9 @@
 from concurrent.futures import Future
 
 from sgpa.core.errors import SgpaError
+from sgpa.core.progress import OnProgress
 from sgpa.experiments.runner.executors.in_process import InProcess
-from sgpa.experiments.runner.jobs import Job, OnProgress, silent
+from sgpa.experiments.runner.jobs import Job, silent
 from sgpa.training import process_group
 
 
