@@ -38,7 +38,7 @@ def model():
 def test_parts_of_held_out_rows_make_short_ones_less_sure(model):
     assert (model.rule.short_length, model.rule.short_exponent > 0.1) == (60, True)
     x, y = pages(400, seed=1)
-    sure = replace(model, rule=replace(model.rule, short_exponent=0.0))
+    sure = replace(model, rule=replace(model.rule, short_exponent=0.0, short_scores=(), short_wrong=()))
     few = x.clone()
     few[:, 4:] = 0
     assert nll(model.predict(few), y) < nll(sure.predict(few), y)
@@ -53,6 +53,17 @@ def test_the_temperature_is_saved(model, tmp_path):
     loaded = sgpa.load(model.save_pretrained(tmp_path))
     assert torch.equal(loaded.predict(x).probabilities, model.predict(x).probabilities)
     assert loaded.rule == model.rule
+
+
+def test_short_rows_have_a_limit_of_their_own():
+    wrong = tuple(i >= 50 for i in range(100))  # every second answer, the less sure ones
+    scores = tuple(0.006 * i for i in range(100))
+    rule = TrustRule(0.69, max_error=0.1, short_length=9.0, short_scores=scores, short_wrong=wrong)
+    uncertainty, lengths = torch.tensor([0.1, 0.5, 0.5, 0.1]), torch.tensor([3, 3, 12, 12])
+    assert rule.reasons(uncertainty, None, lengths) == ["", "unsure", "", ""]
+    assert rule.reasons(uncertainty, None) == ["", "", "", ""]
+    strict = replace(rule, max_uncertainty=0.05)
+    assert strict.reasons(uncertainty, None, lengths) == ["unsure"] * 4
 
 
 def test_images_and_few_parts_have_no_temperature():

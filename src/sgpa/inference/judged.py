@@ -102,6 +102,6 @@ def judged(
         require_finite(lambda: "novelty is not finite; its statistics were damaged", measured)
         if unknown is not None:
             measured = torch.where(unknown > MOSTLY_UNKNOWN, 1.0, measured)
-    reasons = tuple(rule.reasons(prediction.score, measured))
+    reasons = tuple(rule.reasons(prediction.score, measured, lengths))
     trust = torch.tensor([not reason for reason in reasons], dtype=torch.bool)
     return with_judgement(prediction, TrustJudgement(trust, reasons, measured))

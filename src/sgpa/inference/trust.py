@@ -32,6 +32,7 @@ INTERVAL = 0.9  # of numbers: the interval that `max_error` is about
 LEAST_ROWS = 5  # held-out rows that an estimated limit keeps
 ROUNDING = 1e-4  # of an entropy
 MOST_KEPT = 1000  # held-out rows whose scores are kept with a rule
+SEVERAL = ("residuals", "scores", "wrong", "short_scores", "short_wrong")  # fields of many numbers
 STEEPEST = 2.0  # exponent of the temperature of short sequences
 SMALLEST = 1e-30  # probability whose logarithm is taken
 
@@ -51,6 +52,8 @@ class SavedRule(TypedDict):
     wrong: NotRequired[list[bool]]
     short_length: NotRequired[float]
     short_exponent: NotRequired[float]
+    short_scores: NotRequired[list[float]]
+    short_wrong: NotRequired[list[bool]]
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,11 @@ class TrustRule:
     wrong: tuple[bool, ...] = ()  # whether their answers were wrong
     short_length: float = 0.0  # sequences with fewer tokens get a temperature; see `calibrated`
     short_exponent: float = 0.0
+    short_scores: tuple[float, ...] = ()  # entropy of parts of held-out sequences that are shorter than that
+    short_wrong: tuple[bool, ...] = ()  # whether their answers were wrong
 
     def __post_init__(self) -> None:
-        scores, residuals = self.scores, self.residuals
+        scores, residuals, short = self.scores, self.residuals, self.short_scores
         ascending = all(a <= b for a, b in pairwise((0.0, *residuals)))
         check_fields(
             "trust",
@@ -81,6 +86,8 @@ class TrustRule:
                 ("residuals", residuals, ascending, "in ascending order from 0"),
                 ("scores", scores, all(score > -ROUNDING for score in scores), "0 or more each"),
                 ("wrong", self.wrong, len(self.wrong) == len(scores), "one for each of scores"),
+                ("short_scores", short, all(score > -ROUNDING for score in short), "0 or more each"),
+                ("short_wrong", self.short_wrong, len(self.short_wrong) == len(short), "one for each"),
                 ("short_length", self.short_length, 0 <= self.short_length < np.inf, "0 or more"),
                 ("short_exponent", self.short_exponent, 0 <= self.short_exponent <= STEEPEST, "0 to 2"),
             ],
@@ -157,8 +164,23 @@ class TrustRule:
         def nll(exponent: float) -> float:
             return float(cross_entropy(log_p / ratio**exponent, y[short]))
 
-        best = minimize_scalar(nll, bounds=(0.0, STEEPEST), method="bounded").x
-        return replace(self, short_length=whole, short_exponent=round(float(best), 6))
+        best = round(float(minimize_scalar(nll, bounds=(0.0, STEEPEST), method="bounded").x), 6)
+        p = (log_p / ratio**best).softmax(-1)
+        score, wrong = torch.special.entr(p).sum(-1).numpy(), (p.argmax(-1) != y[short]).numpy()
+        kept = _some(np.argsort(score, kind="stable"))
+        return replace(
+            self,
+            short_length=whole,
+            short_exponent=best,
+            short_scores=tuple(round(float(v), 6) for v in score[kept]),
+            short_wrong=tuple(bool(v) for v in wrong[kept]),
+        )
+
+    def _short_limit(self) -> float:
+        """The limit for short sequences: the same share of wrong answers, among parts of held-out ones."""
+        assert self.max_error is not None
+        limit, _ = _highest_limit(np.array(self.short_scores), np.array(self.short_wrong), self.max_error)
+        return min(limit, float(self.max_uncertainty))
 
     def to_json(self) -> dict[str, Any]:
         """The limits as plain data; -inf is null, which every reader of JSON understands."""
@@ -170,13 +192,18 @@ class TrustRule:
         if "trust" not in metadata:
             return TrustRule(-np.inf if metadata["threshold"] is None else metadata["threshold"])
         saved = {f.name: metadata["trust"].get(f.name, f.default) for f in fields(TrustRule)}
-        saved |= {name: tuple(saved[name]) for name in ("residuals", "scores", "wrong")}
+        saved |= {name: tuple(saved[name]) for name in SEVERAL}
         limit = saved.pop("max_uncertainty")
         return TrustRule(-np.inf if limit is None else limit, **saved)
 
-    def reasons(self, uncertainty: Tensor, novelty: Tensor | None) -> list[str]:
+    def reasons(
+        self, uncertainty: Tensor, novelty: Tensor | None, lengths: Tensor | None = None
+    ) -> list[str]:
         """For every row: empty to trust it, else the reasons not to."""
-        unsure = (uncertainty.cpu().double() > float(self.max_uncertainty)).tolist()
+        limits = torch.full(uncertainty.shape, float(self.max_uncertainty), dtype=torch.float64)
+        if lengths is not None and self.short_scores:
+            limits[lengths < self.short_length] = self._short_limit()
+        unsure = (uncertainty.cpu().double() > limits).tolist()
         new = [False] * len(unsure) if novelty is None else (novelty > float(self.max_novelty)).tolist()
         return [", ".join([UNSURE] * a + [UNFAMILIAR] * b) for a, b in zip(unsure, new, strict=True)]
 
