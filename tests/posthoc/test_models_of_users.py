@@ -141,6 +141,7 @@ class FromTheMarkedToken(TorchEncoder):
         return self.head(x[torch.arange(len(ids)), (ids == 5).float().argmax(1)])
 
 
+@torch.no_grad()
 def test_the_token_that_a_row_names_is_read_in_every_batch():
     model = make(FromTheMarkedToken)
 

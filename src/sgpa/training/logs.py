@@ -31,7 +31,7 @@ class SavedLine(TypedDict):
     nll: float
     kl_g: float
     kl_a: float
-    seconds: float
+    seconds: NotRequired[float]
     peak_memory_bytes: NotRequired[float | None]
     numerics: NotRequired[dict[str, int]]
     layers: NotRequired[list[SavedLayer]]
@@ -68,7 +68,7 @@ def read_log(path: Path, wanted: Any = SavedLine) -> Iterator[Line]:
 
 def seconds(log: Path) -> float:
     """Training time, over all resumptions of a run."""
-    return float(sum(line["seconds"] for line in read_log(log)))
+    return float(sum(line.get("seconds", 0.0) for line in read_log(log)))
 
 
 def history(log: Path, validation: str = "validation") -> dict[str, Any]:
