@@ -19,6 +19,7 @@ from sgpa.data.fetch import Progress
 log = logging.getLogger(__name__)
 
 NOT_IMAGES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})  # written by file managers
+SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
 CHUNK = 256  # images decoded between two calls of `progress`
 
 
@@ -69,6 +70,7 @@ def list_images(directory: Path) -> Listing:
         raise InputError(
             f"{directory} has no class folders; put the images of each class into a sub-folder of it"
         )
+    _refuse_splits(directory, folders)
     stray = [f.name for f in sorted(directory.iterdir()) if f.is_file() and _shown(Path(f.name))]
     _warn_of_skipped(directory, stray, "outside the class folders")
     files: list[Path] = []
@@ -85,6 +87,27 @@ def list_images(directory: Path) -> Listing:
         labels += [label] * len(images)
     _warn_of_skipped(directory, others, "not named as an image")
     return Listing(files, labels, [folder.name for folder in folders])
+
+
+def _refuse_splits(directory: Path, folders: Sequence[Path]) -> None:
+    """Raise where the folders are parts of a data set that has its classes one level below."""
+    inside = [[f for f in folder.iterdir() if _shown(Path(f.name))] for folder in folders]
+    below = [{f.name for f in entries if f.is_dir()} for entries in inside]
+    named = [folder.name.lower() for folder in folders]
+    images = any(f.is_file() and _may_be_image(f) for entries in inside for f in entries)
+    alike = len(folders) > 1 and len(below[0]) > 1 and not images and all(b == below[0] for b in below)
+    if not alike and not SPLITS.issuperset(named):
+        return
+    first = folders[named.index("train")] if "train" in named else folders[0]
+    classes = sorted(below[folders.index(first)])
+    advice = "put the images of each class into a sub-folder of one folder"
+    if classes:
+        advice = (
+            f"their folders look like the classes ({', '.join(classes[:3])}): name one, as in `sgpa train "
+            f"images {first}`, or move the images of each class directly into its folder"
+        )
+    shown = ", ".join(folder.name for folder in folders[:3])
+    raise InputError(f"{directory}: the folders {shown} are not read as classes; {advice}")
 
 
 def _warn_of_skipped(directory: Path, names: Sequence[str], why: str) -> None:
