@@ -25,7 +25,10 @@ def as_tensor(values: Any, name: str) -> Tensor:
     if isinstance(values, Tensor):
         return values.detach()
     try:
-        return torch.as_tensor(np.asarray(values))
+        array = np.asarray(values)
+        if not array.flags.writeable or any(step < 0 for step in array.strides):  # torch shares neither
+            array = array.copy()
+        return torch.as_tensor(array)
     except (TypeError, ValueError):
         kind = type(values).__name__
         raise InputError(

@@ -1,25 +1,23 @@
 """What `fit` accepts as data: arrays, lists and tensors, checked and converted before anything is trained."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Features, Graphs, Inputs, Words, tensors_of
 from sgpa.core.user_code import errors_of
 from sgpa.data import Dataset
-from sgpa.data.arrays import as_inputs, as_tensor
+from sgpa.data.arrays import as_inputs
 from sgpa.models import FeatureConfig, GraphConfig, PatchConfig, TokenConfig, WordsConfig
 from sgpa.models.config.embedding import EmbeddingConfig
 from sgpa.training.defaults import FEATURE_DROP, MIN_ROWS, group_for, patch_size
 from sgpa.training.fit_split import held_out_split
+from sgpa.training.fit_targets import Classes, as_targets, check_classes, check_labels, check_values
 
-Classes = tuple[str, ...]
 KINDS = (
     "images [N, C, H, W], token ids [N, T] of an integer type, features [N, T, F] of a float type, "
     "Features, Graphs or Words"
@@ -49,12 +47,17 @@ def as_data(inputs: Any, targets: Any, *, regression: bool, name: str = "") -> t
     y, classes = as_targets(targets, f"{name}targets")
     y = y.float() if regression else y
     if not y.is_floating_point() and y.numel() and int(y.min()) < 0:
-        raise InputError(f"fit: {name}targets have label {int(y.min())} (allowed: 0 or more)")
+        raise InputError(
+            f"fit: {name}targets have label {int(y.min())} (allowed: 0 or more); number the classes from 0, "
+            "as 0 and 1 for -1 and 1"
+        )
     x = as_inputs(inputs, f"fit: {name}inputs")
     for part in (*tensors_of(x), y):
         if not part.is_meta and not part.isfinite().all():
             what = "targets" if part is y else "inputs"
             raise InputError(f"fit: {name}{what} have entries that are NaN or infinite")
+    if not regression and not name:  # held-out rows may be few
+        check_labels(y)
     return (Dataset(x, y) if whole is None else replace(whole, inputs=x, targets=y)), classes
 
 
@@ -93,41 +96,15 @@ def _collected(rows: Any) -> tuple[Any, Any]:
         return torch.stack([torch.as_tensor(part) for part in x]), np.asarray([np.asarray(p) for p in y])
 
 
-def as_targets(targets: Any, name: str = "targets") -> tuple[Tensor, Classes]:
-    """Classes [N] int64 or values [N] float32, and the names of the classes where labels are words."""
-    if _are_words(targets):
-        words = [str(word) for word in np.asarray(targets).reshape(-1)]
-        classes = tuple(sorted(set(words)))
-        index = {word: i for i, word in enumerate(classes)}
-        return torch.tensor([index[word] for word in words]), classes
-    y = as_tensor(targets, f"fit: {name}")
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim != 1:
-        raise InputError(f"fit: {name} has shape {list(y.shape)} (allowed: [N] or [N, 1])")
-    return (y.float() if y.is_floating_point() else y.long()), ()
-
-
-def check_rows(
-    train: Dataset, held_out: Dataset, *, split: bool, regression: bool, classes: Classes = ()
-) -> None:
-    """Raise unless there are enough rows and, for classes, two of them; `classes` are their names."""
+def check_rows(train: Dataset, held_out: Dataset, *, split: bool, classes: Classes = ()) -> None:
+    """Raise unless there are enough rows and two different targets; `classes` are the names of classes."""
     rows = len(train) + len(held_out)
     if split and rows < MIN_ROWS:
         raise InputError(f"fit: {rows} rows are too few; at least {MIN_ROWS} are needed")
     if len(train) < 2:
         raise InputError(f"fit: {len(train)} training row is too few; at least 2 are needed")
-    if not regression:
-        check_classes(train.targets, "training rows", "fit: ", classes)
-
-
-def check_classes(targets: Tensor, what: str, start: str = "", names: Classes = ()) -> None:
-    """Raise where all rows have one class; values are no classes."""
-    if not targets.is_floating_point() and bool((targets == targets[0]).all()):
-        label = names[int(targets[0])] if names else int(targets[0])
-        raise InputError(
-            f"{start}all {len(targets)} {what} have label {label!r}; at least two classes are needed"
-        )
+    check_classes(train.targets, "training rows", "fit: ", classes)
+    check_values(train.targets, f"fit: all {len(train)} training rows")
 
 
 def infer_embedding(inputs: Inputs) -> EmbeddingConfig:
@@ -188,11 +165,3 @@ def infer_embedding(inputs: Inputs) -> EmbeddingConfig:
         std=tuple(pixels.std((0, 2, 3)).clamp_min(1e-3).tolist()),
         normalise_floats=inputs.is_floating_point(),
     )
-
-
-def _are_words(targets: Any) -> bool:
-    if isinstance(targets, Tensor):
-        return False
-    if isinstance(targets, np.ndarray):
-        return targets.dtype.kind in "USO" and targets.size > 0 and isinstance(targets.reshape(-1)[0], str)
-    return isinstance(targets, Sequence) and len(targets) > 0 and isinstance(targets[0], str)
