@@ -9,15 +9,17 @@ from torch import Tensor
 from sgpa.core.errors import InputError
 from sgpa.core.inputs import Features, Graphs, Inputs, Words
 
+SHORT = (torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32, torch.uint64)
+
 
 def as_inputs(inputs: Any, name: str = "inputs") -> Inputs:
-    """Inputs as tensors, `Features`, `Graphs` or `Words`; numbers become float32, uint8 or int64."""
+    """Inputs as tensors, `Features`, `Graphs` or `Words`; numbers become float32, uint8 (pixels) or int64."""
     if isinstance(inputs, Features | Graphs | Words):
         return inputs
     x = as_tensor(inputs, name)
     if x.dtype in (torch.float64, torch.float16, torch.bfloat16):
         return x.float()
-    return x.long() if x.dtype in (torch.int8, torch.int16, torch.int32) else x
+    return x.long() if x.dtype in SHORT or (x.dtype == torch.uint8 and x.ndim <= 2) else x
 
 
 def as_tensor(values: Any, name: str) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Features, Graphs, Inputs, Words, tensors_of
@@ -135,7 +136,8 @@ def infer_embedding(inputs: Inputs) -> EmbeddingConfig:
         return FeatureConfig(width=inputs.values.shape[-1], max_tokens=inputs.tokens, drop=FEATURE_DROP)
     if inputs.ndim == 3 and inputs.is_floating_point() and inputs.shape[1] != inputs.shape[2]:
         return FeatureConfig(width=inputs.shape[2], max_tokens=inputs.shape[1], drop=FEATURE_DROP)
-    if inputs.ndim == 2 and not inputs.is_floating_point():
+    if inputs.ndim == 2:
+        _refuse_table(inputs)
         return TokenConfig(
             vocabulary=max(2, int(inputs.max()) + 1),
             max_tokens=inputs.shape[1],
@@ -154,8 +156,10 @@ def infer_embedding(inputs: Inputs) -> EmbeddingConfig:
             f"fit: inputs have shape {list(inputs.shape)} and type {inputs.dtype} (allowed: {KINDS}){more}"
         )
     channels, size = inputs.shape[1:3]
-    square = inputs.shape[2] == inputs.shape[3]
-    check_fields("fit", [("inputs", list(inputs.shape), square, "square images [N, C, H, H]")])
+    square, allowed = inputs.shape[2] == inputs.shape[3], "square images [N, C, H, H]"
+    if inputs.shape[3] in (1, 3, 4):
+        allowed += "; these look like [N, H, W, C]: use inputs.transpose(0, 3, 1, 2), of tensors permute"
+    check_fields("fit", [("inputs", list(inputs.shape), square, allowed)])
     pixels = inputs.double() / (255 if inputs.dtype == torch.uint8 else 1)
     return PatchConfig(
         image_size=size,
@@ -165,3 +169,18 @@ def infer_embedding(inputs: Inputs) -> EmbeddingConfig:
         std=tuple(pixels.std((0, 2, 3)).clamp_min(1e-3).tolist()),
         normalise_floats=inputs.is_floating_point(),
     )
+
+
+def _refuse_table(inputs: Tensor) -> None:
+    """Raise unless these rows of numbers are token ids, which are above 0 but for padding at the end."""
+    read, advice = (
+        f"fit: inputs have shape {list(inputs.shape)} and type {inputs.dtype}",
+        "a table of numbers [N, F] is not supported: gradient boosting or a Gaussian process suits it better",
+    )
+    if inputs.is_floating_point() or inputs.dtype == torch.bool:
+        raise InputError(f"{read}; {advice}")
+    if bool((inputs < 0).any()) or bool(((inputs[:, :-1] == 0) & (inputs[:, 1:] != 0)).any()):
+        raise InputError(
+            f"{read}, with 0 or less before other numbers; token ids are 1 or more, and 0 fills up the end of "
+            f"short rows; {advice}"
+        )
