@@ -10,6 +10,7 @@ import sgpa
 from sgpa.core.errors import CheckpointError, InputError
 from sgpa.core.inputs import Features
 from sgpa.inference.saved import FILE
+from sgpa.inference.trust import TrustRule
 from sgpa.methods import CATALOGUE, KfacLaplace, Mle
 from sgpa.training.fitted import Fitted
 
@@ -123,6 +124,21 @@ def test_too_few_held_out_rows_measure_no_novelty():
     answer = sgpa.fit(x, y, CONFIG, epochs=2, **QUIET).predict(x)
     assert answer.novelty is None
     assert "unfamiliar" not in " ".join(answer.reason)
+
+
+def test_limits_that_few_rows_decided_are_said_at_the_end_and_shown(capsys):
+    x, y = two_classes(30)
+    made = sgpa.fit(x, y, CONFIG, epochs=2)
+    assert made.doubts == (made.rule.doubt, made.rule.unmeasured)
+    assert "held-out rows" in made.rule.doubt
+    printed = capsys.readouterr().err
+    for sentence in made.doubts:
+        assert sentence in printed
+        assert sentence in repr(made)
+        assert sentence in made._repr_html_()
+    enough = replace(made, rule=TrustRule(0.3, rows=10))
+    assert enough.doubts == ()
+    assert repr(enough) == f"Fitted({made.chosen}, PatchConfig)"
 
 
 def test_an_ensemble_has_several_models():

@@ -28,6 +28,8 @@ MAX_LEVELS, ROWS_PER_LEVEL = 50, 40  # limits that are tried: the more rows, the
 VARIANCE_QUANTILE = 0.95  # of numbers: share of held-out rows whose variance is below the limit
 INTERVAL = 0.9  # of numbers: the interval that `max_error` is about
 LEAST_ROWS = 5  # held-out rows that an estimated limit keeps
+UNSURE_BY = 2.0  # times `max_error`: what an estimated limit lets the answers themselves doubt, on average
+INTERVAL_ROWS = 100  # held-out rows, below which intervals are called estimates
 ROUNDING = 1e-4  # of an entropy
 MOST_KEPT = 1000  # held-out rows whose scores are kept with a rule
 
@@ -45,6 +47,7 @@ class SavedRule(TypedDict):
     residuals: NotRequired[list[float]]
     scores: NotRequired[list[float]]
     wrong: NotRequired[list[bool]]
+    probabilities: NotRequired[list[float]]
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class TrustRule:
     residuals: tuple[float, ...] = ()  # of numbers: |y - mean| / deviation of held-out rows, ascending
     scores: tuple[float, ...] = ()  # of classes: entropy of familiar held-out rows
     wrong: tuple[bool, ...] = ()  # whether their answers were wrong
+    probabilities: tuple[float, ...] = ()  # of their answers; empty in older files
 
     def __post_init__(self) -> None:
         scores, residuals = self.scores, self.residuals
@@ -73,6 +77,13 @@ class TrustRule:
                 ("residuals", residuals, ascending, "in ascending order from 0"),
                 ("scores", scores, all(score > -ROUNDING for score in scores), "0 or more each"),
                 ("wrong", self.wrong, len(self.wrong) == len(scores), "one for each of scores"),
+                (
+                    "probabilities",
+                    self.probabilities,
+                    len(self.probabilities) in (0, len(scores))
+                    and all(0 <= p <= 1 for p in self.probabilities),
+                    "one for each of scores, 0 to 1",
+                ),
             ],
         )
 
@@ -83,12 +94,29 @@ class TrustRule:
 
     @property
     def doubt(self) -> str:
-        """One sentence where the limit is an estimate, empty where it is guaranteed or about numbers."""
-        if self.max_error is None or self.residuals or self.guaranteed:
+        """One sentence where the limit, or for numbers the interval, is an estimate; otherwise empty."""
+        if self.residuals:
+            return self._doubtful_interval
+        if self.max_error is None or self.guaranteed:
             return ""
+        if self.max_uncertainty == -np.inf:
+            return (
+                f"No answer is trusted: {self.rows} held-out rows show no limit on entropy with at most "
+                f"{self.max_error:.1%} wrong answers below it."
+            )
         return (
             f"The limit on entropy is an estimate: {self.rows} held-out rows cannot show that at most "
             f"{self.max_error:.1%} of the trusted answers are wrong."
+        )
+
+    @property
+    def _doubtful_interval(self) -> str:
+        if not 0 < self.rows < INTERVAL_ROWS:
+            return ""
+        least = INTERVAL - 2 * (INTERVAL * (1 - INTERVAL) / self.rows) ** 0.5  # two standard errors
+        return (
+            f"The intervals are estimates: with {self.rows} held-out rows, those of {INTERVAL:.0%} may cover "
+            f"as few as {least:.0%} of new values."
         )
 
     @property
@@ -108,7 +136,8 @@ class TrustRule:
         if self.residuals:
             return replace(self, max_error=max_error, max_uncertainty=_reach(self.residuals, max_error))
         _check(max_error, self.max_novelty)
-        limit, bound = _limit(np.array(self.scores), np.array(self.wrong), max_error)
+        sure = np.array(self.probabilities or np.ones(len(self.scores)))
+        limit, bound = _limit(np.array(self.scores), np.array(self.wrong), sure, max_error)
         return replace(self, max_uncertainty=limit, max_error=max_error, bound=bound)
 
     def calibrated(self, prediction: Prediction) -> Prediction:
@@ -127,7 +156,8 @@ class TrustRule:
         if "trust" not in metadata:
             return TrustRule(-np.inf if metadata["threshold"] is None else metadata["threshold"])
         saved = {f.name: metadata["trust"].get(f.name, f.default) for f in fields(TrustRule)}
-        saved |= {name: tuple(saved[name]) for name in ("residuals", "scores", "wrong")}
+        columns = ("residuals", "scores", "wrong", "probabilities")
+        saved |= {name: tuple(saved[name]) for name in columns}
         limit = saved.pop("max_uncertainty")
         return TrustRule(-np.inf if limit is None else limit, **saved)
 
@@ -181,7 +211,8 @@ def choose(
     wrong = (prediction.label.cpu() != targets.cpu()).numpy()
     max_error = default_max_error(wrong[familiar]) if max_error is None else max_error
     _check(max_error, max_novelty)
-    uncertainty, bound = _limit(score[familiar], wrong[familiar], max_error)
+    sure = prediction.probabilities.amax(-1).cpu().double().numpy()
+    uncertainty, bound = _limit(score[familiar], wrong[familiar], sure[familiar], max_error)
     kept = _some(np.argsort(score[familiar], kind="stable"))
     return TrustRule(
         uncertainty,
@@ -191,6 +222,7 @@ def choose(
         len(score),
         scores=tuple(round(float(v), 6) for v in score[familiar][kept]),
         wrong=tuple(bool(v) for v in wrong[familiar][kept]),
+        probabilities=tuple(round(min(1.0, float(v)), 6) for v in sure[familiar][kept]),
     )
 
 
@@ -249,9 +281,11 @@ def _check(max_error: float, max_novelty: float) -> None:
     )
 
 
-def _limit(score: np.ndarray, wrong: np.ndarray, max_error: float) -> tuple[float, float | None]:
+def _limit(
+    score: np.ndarray, wrong: np.ndarray, sure: np.ndarray, max_error: float
+) -> tuple[float, float | None]:
     """The limit on entropy, and the bound on wrong answers below it."""
-    uncertainty, bound = _highest_limit(score, wrong, max_error)
+    uncertainty, bound = _highest_limit(score, wrong, sure, max_error)
     if len(score) and uncertainty == score.max():  # all rows may be trusted, however few they are
         guess = np.array([max_error, 1 - max_error])  # an answer that is as sure as it has to be
         uncertainty = max(uncertainty, float(-(guess * np.log(guess)).sum()))
@@ -266,18 +300,21 @@ def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def _highest_limit(score: np.ndarray, wrong: np.ndarray, max_error: float) -> tuple[float, float | None]:
+def _highest_limit(
+    score: np.ndarray, wrong: np.ndarray, sure: np.ndarray, max_error: float
+) -> tuple[float, float | None]:
     """The highest limit whose bound is at most `max_error`, and that bound.
 
     The limits that are tried keep equal steps of the rows. Each has its own Clopper-Pearson bound at
     confidence 1 - (1 - CONFIDENCE) / levels, so that all hold at once and the chosen one does. Where none
     passes, the highest limit with that share of wrong answers among held-out rows, of all limits that keep at
-    least `LEAST_ROWS`, and its bound, which is then too high; -inf where there is no such limit.
+    least `LEAST_ROWS`, and its bound, which is then too high; -inf where there is no such limit. A few rows
+    may be right by chance: the probabilities of their answers, `sure`, must not be far below what is asked.
     """
     if not len(score):
         return -np.inf, None
     order = np.argsort(score, kind="stable")
-    score, errors = score[order], np.cumsum(wrong[order])
+    score, errors, doubts = score[order], np.cumsum(wrong[order]), np.cumsum(1 - sure[order])
     levels = _levels(len(score))
     quantiles = np.quantile(score, np.arange(1, levels + 1) / levels, method="lower")
     ends = np.searchsorted(score, quantiles, side="right")  # rows that each limit keeps        [levels]
@@ -287,7 +324,8 @@ def _highest_limit(score: np.ndarray, wrong: np.ndarray, max_error: float) -> tu
         return float(quantiles[last]), float(bounds[last])
     ends = np.searchsorted(score, score, side="right")  # every row may be the limit            [N]
     enough = ends >= min(LEAST_ROWS, len(score))
-    fine = np.flatnonzero(enough & (errors[ends - 1] <= max_error * ends))
+    credible = doubts[ends - 1] <= UNSURE_BY * max_error * ends
+    fine = np.flatnonzero(enough & credible & (errors[ends - 1] <= max_error * ends))
     if not len(fine):
         return -np.inf, None
     last = fine[-1]

@@ -174,6 +174,8 @@ def _train(
         fitted = _chosen(method, stages, data, auto=auto, classes=classes)
         if fitted.comparison is not None:
             tell(str(fitted.comparison))
+        for sentence in fitted.doubts:
+            tell(sentence)
         if (fall := still_falls(display.validation)) is not None:
             tell(
                 f"held-out NLL still fell at the end, by {fall:.3f} in the last fifth: more than these "

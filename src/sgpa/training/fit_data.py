@@ -181,6 +181,6 @@ def _refuse_table(inputs: Tensor) -> None:
         raise InputError(f"{read}; {advice}")
     if bool((inputs < 0).any()) or bool(((inputs[:, :-1] == 0) & (inputs[:, 1:] != 0)).any()):
         raise InputError(
-            f"{read}, with 0 or less before other numbers; token ids are 1 or more, and 0 fills up the end of "
-            f"short rows; {advice}"
+            f"{read}, with 0 or less before other numbers; token ids are 1 or more, and 0 fills up the end "
+            f"of short rows; {advice}"
         )

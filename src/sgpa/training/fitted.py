@@ -80,7 +80,13 @@ class Fitted(Predictor):
 
     def __repr__(self) -> str:
         classes = f", classes={', '.join(self.classes[:10])}" if self.classes else ""
-        return f"Fitted({self.chosen}, {type(self.models[0].config.embedding).__name__}{classes})"
+        doubts = "".join(f", {sentence!r}" for sentence in self.doubts)
+        return f"Fitted({self.chosen}, {type(self.models[0].config.embedding).__name__}{classes}{doubts})"
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Sentences on limits of trust that too few held-out rows decided; none where there are enough."""
+        return tuple(filter(None, (self.rule.doubt, self.rule.unmeasured)))
 
     @property
     def model(self) -> Transformer:
@@ -178,4 +184,5 @@ class Fitted(Predictor):
         compared = {} if self.comparison is None else {"compared": str(self.comparison)}
         facts = {"predicts": ", ".join(self.classes[:10]) or self.models[0].config.likelihood} | compared
         facts |= {"does not trust": f"answers that are {trust}"}
+        facts |= {"doubt": " ".join(self.doubts)} if self.doubts else {}
         return html_table(("fitted", self.chosen), list(facts.items()))
