@@ -310,10 +310,22 @@ def test_stray_files_are_skipped_with_one_line_each_kind(tmp_path, caplog):
     (tmp_path / "__MACOSX").mkdir()
     images, _, classes = image_folder(tmp_path)
     assert (len(images), classes) == (2, ["cat", "dog"])
+    image_folder(tmp_path)  # said once
     assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
         "skipped list.txt, outside the class folders",
         "skipped cat/README.md, not named as an image",
     ]
+
+
+def test_all_images_that_cannot_be_read_are_counted(tmp_path):
+    save(tmp_path / "cat" / "good.png", Image.new("RGB", (8, 8)))
+    for i in range(5):
+        (tmp_path / "cat" / f"{i}.png").write_text("hello")
+    with pytest.raises(InputError) as error:
+        image_folder(tmp_path)
+    why = "cannot be read as an image (no image format Pillow knows); replace or delete it"
+    said = [f"{tmp_path}/cat/{i}.png {why}" for i in range(3)]
+    assert str(error.value) == "; ".join([*said, "and 2 more files"])
 
 
 def test_pipes_in_a_folder_are_skipped_and_refused_by_name(tmp_path):

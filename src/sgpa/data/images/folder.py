@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from sgpa.core.errors import InputError
+from sgpa.core.errors import InputError, first_of
 from sgpa.core.files import check_file_name
 from sgpa.data.fetch import Progress
 
@@ -72,7 +73,7 @@ def list_images(directory: Path) -> Listing:
         )
     _refuse_splits(directory, folders)
     stray = [f.name for f in sorted(directory.iterdir()) if f.is_file() and _shown(Path(f.name))]
-    _warn_of_skipped(directory, stray, "outside the class folders")
+    _warn_of_skipped(directory, tuple(stray), "outside the class folders")
     files: list[Path] = []
     labels: list[int] = []
     others: list[str] = []
@@ -85,7 +86,7 @@ def list_images(directory: Path) -> Listing:
             raise InputError(f"class folder {folder} has no image; add some or delete the folder")
         files += images
         labels += [label] * len(images)
-    _warn_of_skipped(directory, others, "not named as an image")
+    _warn_of_skipped(directory, tuple(others), "not named as an image")
     return Listing(files, labels, [folder.name for folder in folders])
 
 
@@ -110,7 +111,8 @@ def _refuse_splits(directory: Path, folders: Sequence[Path]) -> None:
     raise InputError(f"{directory}: the folders {shown} are not read as classes; {advice}")
 
 
-def _warn_of_skipped(directory: Path, names: Sequence[str], why: str) -> None:
+@cache  # a run lists its folder more than once
+def _warn_of_skipped(directory: Path, names: tuple[str, ...], why: str) -> None:
     if names:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         log.warning("%s: skipped %s%s, %s", directory, ", ".join(names[:3]), more, why)
@@ -130,16 +132,29 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def read_images(files: Sequence[Path], size: int, progress: Progress | None = None) -> NDArray[np.uint8]:
-    """Images as squares [N, size, size, 3]; an error names the file."""
+    """Images as squares [N, size, size, 3]; one error names the first files that cannot be read."""
     pixels = np.empty((len(files), size, size, 3), np.uint8)
+    bad: list[str] = []
     with ThreadPoolExecutor() as pool:
         for start in range(0, len(files), CHUNK):
             chunk = files[start : start + CHUNK]
-            for row, image in enumerate(pool.map(lambda file: _square(file, size), chunk), start):
-                pixels[row] = image
+            for row, image in enumerate(pool.map(lambda file: _square_or_error(file, size), chunk), start):
+                if isinstance(image, InputError):
+                    bad.append(str(image))
+                else:
+                    pixels[row] = image
             if progress:
                 progress(start + len(chunk), len(files))
+    if bad:
+        raise InputError(first_of(bad, "files"))
     return pixels
+
+
+def _square_or_error(file: Path, size: int) -> NDArray[np.uint8] | InputError:
+    try:
+        return _square(file, size)
+    except InputError as error:
+        return error
 
 
 def _square(file: Path, size: int) -> NDArray[np.uint8]:
