@@ -15,6 +15,7 @@ from sgpa.core.types import Predictor
 from sgpa.data.arrays import as_inputs
 from sgpa.inference.judged import fit_trust, judged
 from sgpa.inference.novelty import NoveltyOf
+from sgpa.inference.pixels import check_unit
 from sgpa.inference.saved import COMBINED, FILE, NOVELTY, Member, describe, read_saved
 from sgpa.inference.trust import TrustRule
 from sgpa.methods import Calibration, Method, Tensors, predictor_of
@@ -116,7 +117,9 @@ class Fitted(Predictor):
             >>> answer = sgpa.fit(images, labels).predict(new_images)  # doctest: +SKIP
             >>> answer.label[answer.trust]  # doctest: +SKIP
         """
-        return judged(self.predictor, self.rule, self.novelty, as_inputs(inputs))
+        x = as_inputs(inputs)
+        check_unit(self.models[0].config.embedding, x)
+        return judged(self.predictor, self.rule, self.novelty, x)
 
     @checked
     def with_samples(self, samples: int) -> "Fitted":
