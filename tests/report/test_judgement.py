@@ -167,6 +167,9 @@ def test_a_class_of_few_rows_is_named():
         "the class out: trust says little about it.",
     )
     results = user_results(scores(0.9, 0.3), scores(0.6, 0.9))
+    (untested,) = judge(with_classes(results, {"cat": 60, "frog": 3}, [[36, 4], [0, 0]])).problems
+    assert untested.startswith("Few rows to learn from: frog (3 training rows, none tested). Add rows")
+    results = user_results(scores(0.9, 0.3), scores(0.6, 0.9))
     many = judge(with_classes(results, {f"c{i}": i + 1 for i in range(8)}, None)).problems
     assert many == (
         "Few rows to learn from: c0 (1 training row), c1 (2 training rows), c2 (3 training rows), c3 (4 "

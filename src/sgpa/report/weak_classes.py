@@ -39,7 +39,8 @@ def _few(few: Sequence[tuple[str, int]], tested: Mapping[str, Tested]) -> list[s
     parts = []
     for name, rows in sorted(few, key=lambda pair: pair[1])[:SHOWN]:
         right, of = tested.get(name, (0, 0))
-        answered = f", {right or 'none'} of {of} tested answered right" if of else ""
+        answered = f", {right or 'none'} of {of} tested answered right" if of else ", none tested"
+        answered = answered if tested else ""
         parts.append(f"{name} ({rows} training row{'s' if rows > 1 else ''}{answered})")
     more = [f"{len(few) - SHOWN} more"] if len(few) > SHOWN else []
     what = "the class" if len(few) == 1 else "these classes"
