@@ -79,7 +79,9 @@ def test_few_rows_without_a_backbone_get_a_recommendation(reviews, tmp_path):
     assert run.code == 0, run.err
     lines = [line for line in run.err.splitlines() if "--backbone minilm" in line]
     assert len(lines) == 1
-    assert "26 rows are few" in lines[0]
+    assert lines[0] == (
+        "26 rows to learn from are few: features of a pretrained network usually help; try --backbone minilm"
+    )
 
 
 def test_wrong_backbones_are_one_line(reviews, fruit, tmp_path):

@@ -92,11 +92,9 @@ def test_results_equal_those_of_version_0_1(tmp_path):
         for file in (out / "cells" / "kernel-sgpa-0" / "run.json", OLD / "user-run" / "run.json")
     )
     assert new["classes"] == old["classes"]
-    title, summary = (
-        json.loads((OLD / "user-run" / "results.json").read_text())[k] for k in ("title", "summary")
-    )
+    summary = json.loads((OLD / "user-run" / "results.json").read_text())["summary"]
     results = json.loads((out / "results.json").read_text())
-    assert (results["title"], results["summary"]) == (title, summary)
+    assert (results["title"], results["summary"]) == ("photos: 40 images", summary)
 
 
 @pytest.mark.slow
@@ -134,6 +132,14 @@ def test_images_become_a_run_folder_with_a_report(photos, tmp_path):
     assert f"Using {copy / 'cells' / f'kernel-{first}-0'}, one of 2 cells" in shown.err
     assert [answer["file"] for answer in answers] == [str(file) for file in fruit]
     assert {answer["label"] for answer in answers} <= {"apples", "limes"}
+    assert results["title"] == "fruit: 24 images"
+    fruit[0].unlink()
+    load_task.cache_clear()  # as in another process
+    changed = sgpa("train", "images", photos, "--out", copy, "--size", 8, *TINY).complaint
+    assert changed == (
+        f"error: the data of fruit changed since the run in {copy}; give --out another folder, or restore "
+        "the data to resume the run"
+    )
 
 
 @pytest.mark.slow
@@ -222,6 +228,15 @@ def test_molecules_are_predicted_with_error_bars(tmp_path):
     ]
     assert ["unsure" in rows[0]["reason"] for rows in trusted] == [True, False]
     assert "--max-error" in sgpa("predict", out, "--text", "CCO", "--max-error", -1).complaint
+
+
+def test_molecules_with_one_target_teach_nothing(tmp_path):
+    pytest.importorskip("rdkit", reason="the extra `graph` (rdkit) is not installed")
+    path = tmp_path / "same.csv"
+    path.write_text("smiles,target\n" + "".join(f"{smiles},2.5\n" for smiles in SMILES))
+    assert sgpa("train", "molecules", path, "--out", tmp_path / "run").complaint == (
+        f"error: {path}: all 12 molecules have the target 2.5; there is nothing to learn from them"
+    )
 
 
 def test_the_tokenizer_is_trained_without_the_test_rows(tmp_path):

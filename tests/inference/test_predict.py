@@ -20,6 +20,7 @@ from sgpa.experiments.recipes import plan, plans
 from sgpa.experiments.runner import RunFolder, benchmark, calibrate, train
 from sgpa.inference import readers
 from sgpa.inference.answers import Trained
+from sgpa.inference.given import read_given
 from sgpa.inference.readers import ImageReader, MoleculeReader, Rows, TextReader, WordReader
 from sgpa.inference.trust import TrustRule
 from sgpa.methods import CATALOGUE
@@ -268,6 +269,17 @@ def test_texts_come_from_lines_tables_and_the_command(tmp_path, tokenizer):
         ("table.csv", 1, "a film"),
     ]
     assert len(rows.inputs) == 4
+
+
+@pytest.mark.parametrize("name", ["a.csv", "A.CSV", "a.txt"])
+def test_a_string_that_is_the_name_of_a_file_of_texts_is_read_as_one(tmp_path, tokenizer, monkeypatch, name):
+    (tmp_path / name).write_text("text\na good film\na film\n", encoding="utf-8")
+    reader, rows = TextReader(tokenizer=tokenizer), 3 if name == "a.txt" else 2
+    monkeypatch.chdir(tmp_path)
+    for given in (name, [name], str(tmp_path / name)):
+        assert len(read_given(reader, given).metadata) == rows
+    for text in ("b.csv", "a film " * 1000 + ".csv", "a film"):  # no files
+        assert [row["text"] for row in read_given(reader, text).metadata] == [text.strip()]
 
 
 @pytest.mark.parametrize(

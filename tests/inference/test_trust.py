@@ -194,3 +194,54 @@ def test_limits_beyond_64_bits_are_numbers():
 def test_a_rule_that_no_rows_gave_is_refused(wrong):
     with pytest.raises(ConfigError, match=f"trust: .*({'|'.join(wrong)})="):
         TrustRule(0.3, **wrong)
+
+
+def unsure_answers(p, wrong=()):
+    """Answers of two classes with these probabilities, and targets: all right but for some rows."""
+    p = torch.tensor(p, dtype=torch.double)
+    targets = torch.zeros(len(p), dtype=torch.long)
+    targets[list(wrong)] = 1
+    return Classification(torch.stack([p, 1 - p], -1), torch.zeros(len(p))), targets
+
+
+def test_unsure_answers_that_are_right_by_chance_are_not_trusted():
+    """Of 22 held-out rows of a model that has learned nothing the seven surest are right now and then."""
+    p = [0.66, 0.65, 0.64, 0.62, 0.61, 0.6, 0.59, *[0.55] * 15]
+    rule = choose(*unsure_answers(p, wrong=range(7, 22, 2)), max_error=0.1)
+    assert rule.max_uncertainty == -math.inf
+    assert rule.doubt == (
+        "No answer is trusted: 22 held-out rows show no limit on entropy with at most 10.0% wrong answers "
+        "below it."
+    )
+    again = TrustRule.from_json({"trust": rule.to_json(), "threshold": 0}).with_max_error(0.25)
+    assert again.max_uncertainty == pytest.approx(
+        choose(*unsure_answers(p, range(7, 22, 2)), max_error=0.25).max_uncertainty
+    )
+    assert again.max_uncertainty > 0
+
+
+def test_answers_that_are_somewhat_less_sure_than_right_are_trusted():
+    p = [0.97, 0.95, 0.9, 0.88, 0.85, 0.84, 0.83, 0.82, 0.6, 0.55, 0.55, 0.52]
+    prediction, targets = unsure_answers(p, wrong=(9, 11))
+    rule = choose(prediction, targets, max_error=0.1)
+    assert [not reason for reason in rule.reasons(prediction.score, None)] == [True] * 9 + [False] * 3
+
+
+def test_a_rule_that_keeps_no_probabilities_is_chosen_again_without_them():
+    rule = choose(*answers(60)[:2], max_error=0.1)
+    saved = rule.to_json()
+    del saved["probabilities"]
+    older = TrustRule.from_json({"trust": saved, "threshold": 0})
+    assert older.probabilities == ()
+    assert older.with_max_error(0.3).max_uncertainty >= rule.with_max_error(0.3).max_uncertainty > 0
+    with pytest.raises(ConfigError, match="trust: probabilities="):
+        TrustRule(0.3, scores=(0.1, 0.2), wrong=(True, False), probabilities=(0.9,))
+
+
+def test_intervals_of_few_held_out_rows_are_called_estimates():
+    residuals = tuple(float(i) for i in range(26))
+    assert TrustRule(0.3, rows=26, residuals=residuals).doubt == (
+        "The intervals are estimates: with 26 held-out rows, those of 90% may cover as few as 78% of new "
+        "values."
+    )
+    assert TrustRule(0.3, rows=100, residuals=residuals).doubt == ""

@@ -148,3 +148,72 @@ def test_the_page_shows_judgement_confusion_and_cases(tmp_path):
     assert "Simple baselines" in html
     assert "no error bars" not in html
     assert "**Surest wrong answers.**" in markdown
+
+
+def with_classes(results, rows, confusion):
+    """The results with training rows of every class, and the confusion of the test rows."""
+    facts = {"fingerprint": "a1", "train": 90, "validation": 9, "test": ROWS, "test_rows_in_train": 0}
+    data = {"classes": list(rows), "confusion": confusion, "surest_wrong": [], "least_sure": []}
+    for kind, content in (("cases", data), ("data", facts | {"class_rows": rows})):
+        results["curves"].append(results["curves"][0] | {"kind": kind, "data": content})
+    return results
+
+
+def test_a_class_of_few_rows_is_named():
+    results = user_results(scores(0.9, 0.3), scores(0.6, 0.9))
+    problems = judge(with_classes(results, {"cat": 60, "frog": 2}, [[36, 3], [1, 0]])).problems
+    assert problems == (
+        "Few rows to learn from: frog (2 training rows, none of 1 tested answered right). Add rows, or leave "
+        "the class out: trust says little about it.",
+    )
+    results = user_results(scores(0.9, 0.3), scores(0.6, 0.9))
+    (untested,) = judge(with_classes(results, {"cat": 60, "frog": 3}, [[36, 4], [0, 0]])).problems
+    assert untested.startswith("Few rows to learn from: frog (3 training rows, none tested). Add rows")
+    results = user_results(scores(0.9, 0.3), scores(0.6, 0.9))
+    many = judge(with_classes(results, {f"c{i}": i + 1 for i in range(8)}, None)).problems
+    assert many == (
+        "Few rows to learn from: c0 (1 training row), c1 (2 training rows), c2 (3 training rows), c3 (4 "
+        "training rows), c4 (5 training rows) and 3 more. Add rows, or leave these classes out: trust says "
+        "little about them.",
+    )
+
+
+def test_a_class_that_is_answered_far_worse_than_the_others_is_named():
+    results = user_results(scores(0.9, 0.3), scores(0.6, 0.9))
+    rows = {"cat": 60, "dog": 60, "frog": 30}
+    assert judge(with_classes(results, rows, [[18, 2, 0], [2, 14, 0], [2, 0, 2]])).problems == ()  # of 4 rows
+    results = user_results(scores(0.9, 0.3), scores(0.6, 0.9))
+    problems = judge(with_classes(results, rows, [[14, 2, 0], [2, 14, 0], [6, 0, 2]])).problems
+    assert problems == (
+        "Test rows that are answered right: 2 of 8 of frog, 87.50\N{NO-BREAK SPACE}% of the others.",
+    )
+
+
+def test_test_rows_among_the_training_rows_come_first(tmp_path):
+    results = user_results(scores(0.5, 0.7), scores(0.4, 0.8, 1), scores(0.5, 0.72, 2))
+    results = with_classes(results, {"cat": 60, "dog": 60}, [[18, 2], [2, 18]])
+    results["curves"][-1]["data"]["test_rows_in_train"] = 40
+    leak, worthless = judge(results).problems
+    assert leak == (
+        "40 of 40 test rows occur in the training data, input for input. Their answers say little about new "
+        "inputs; remove the copies."
+    )
+    assert "is no better than a constant prediction" in worthless
+    assert write_report(results, tmp_path, pdf=False).read_text("utf-8").count("input for input") == 1
+
+
+def test_wrong_answers_among_the_trusted_are_put_beside_what_was_asked_for():
+    results = user_results(scores(0.9, 0.3), scores(0.6, 0.9))
+    shares = {"trusted_wrong": 0.5, "trusted_ood": 0.04, "trusted_right": 0.9, "trusted_error": 0.2}
+    for name, value in shares.items():
+        results["records"].append(
+            results["records"][0] | {"evaluation": "trust", "metric": name, "value": value}
+        )
+    limits = {"max_error": 0.1, "bound": 0.3, "rows": 40, "doubt": ""}
+    results["curves"].append(results["curves"][0] | {"kind": "trust", "data": limits})
+    summary = judge(results).summary.replace("\N{NO-BREAK SPACE}", " ")
+    assert summary.endswith(
+        "50 % of the wrong answers and 96 % of unfamiliar inputs that were made for this test are marked as "
+        "not trusted; 90 % of the right ones are trusted. Real inputs of other kinds are refused less often "
+        "than those that were made. Of the trusted answers 20 % are wrong (asked for: at most 10.0 %)."
+    )

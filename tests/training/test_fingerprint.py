@@ -84,8 +84,12 @@ def test_all_tensors_of_graphs_are_in_the_digest():
         ({"optim": replace(OPTIM, lr=1e-3)}, "optim.lr is 0.005 there, 0.001 now"),
         ({"seed": 4}, "seed is 3 there, 4 now"),
         ({"validation": trainer().train}, "the validation data differ"),
+        (
+            {"validation": trainer().train, "seed": 4},
+            "the validation data differ; seed is 3 there, 4 now",
+        ),
     ],
-    ids=["method", "optim", "seed", "data"],
+    ids=["method", "optim", "seed", "data", "data and seed"],
 )
 def test_a_finished_model_of_another_training_is_refused_and_kept(tmp_path, change, difference):
     trainer(tmp_path, optim=replace(OPTIM, epochs=1)).fit()

@@ -217,8 +217,14 @@ def test_bad_arguments_are_refused(tmp_path):
         sgpa.fit(x, torch.zeros(40, 2))
     with pytest.raises(InputError, match=r"inputs have shape \[40, 4, 4\].*add the channel"):
         sgpa.fit(x[:, 0], y)
-    with pytest.raises(ConfigError, match="square images"):
+    with pytest.raises(ConfigError, match=r"square images \[N, C, H, H\]\)$"):
         sgpa.fit(x[..., :2], y)
+    with pytest.raises(ConfigError) as error:
+        sgpa.fit(torch.zeros(40, 8, 8, 3, dtype=torch.uint8), y)
+    assert str(error.value) == (
+        "fit: inputs=[40, 8, 8, 3] (allowed: square images [N, C, H, H]; these look like [N, H, W, C]: use "
+        "inputs.transpose(0, 3, 1, 2), of tensors permute)"
+    )
     with pytest.raises(InputError, match="inputs of type list are no array"):
         sgpa.fit([[1, 2], [3]] * 20, y)
 
@@ -246,6 +252,39 @@ def test_values_and_tokens_are_recognised():
     assert (model.model.config.embedding.vocabulary, model.model.config.likelihood) == (20, "laplace")
     assert isinstance(model.predict(tokens.long()), Regression)
     assert model.chosen in ("sgpa", "mle")
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bool])
+def test_tables_of_numbers_are_refused(kind):
+    _, y = two_classes()
+    with pytest.raises(InputError) as error:
+        sgpa.fit(torch.rand(40, 5).to(kind), y)
+    read_as = torch.float32 if kind == torch.float64 else kind
+    assert str(error.value) == (
+        f"fit: inputs have shape [40, 5] and type {read_as}; a table of numbers [N, F] is not supported: "
+        "gradient boosting or a Gaussian process suits it better"
+    )
+
+
+@pytest.mark.parametrize("row", [[3, 0, 2], [0, 1, 2], [1, 2, -1]])
+def test_whole_numbers_that_are_no_token_ids_are_refused(row):
+    _, y = two_classes()
+    with pytest.raises(InputError) as error:
+        sgpa.fit(torch.tensor([[1, 2, 3]] * 39 + [row]), y)
+    assert str(error.value) == (
+        "fit: inputs have shape [40, 3] and type torch.int64, with 0 or less before other numbers; token ids "
+        "are 1 or more, and 0 fills up the end of short rows; a table of numbers [N, F] is not supported: "
+        "gradient boosting or a Gaussian process suits it better"
+    )
+
+
+def test_token_ids_of_one_byte_are_read():
+    _, y = two_classes()
+    tokens = torch.randint(1, 9, (40, 4))
+    tokens[::3, 2:] = 0  # padding
+    model = sgpa.fit(tokens.to(torch.uint8), y, steps=4, method="mle")
+    expected = model.predict(tokens).probabilities
+    assert torch.equal(model.predict(tokens.numpy().astype(np.uint8)).probabilities, expected)
 
 
 def test_auto_returns_the_better_of_both_stages(tmp_path, monkeypatch):

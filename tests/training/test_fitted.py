@@ -10,6 +10,7 @@ import sgpa
 from sgpa.core.errors import CheckpointError, InputError
 from sgpa.core.inputs import Features
 from sgpa.inference.saved import FILE
+from sgpa.inference.trust import TrustRule
 from sgpa.methods import CATALOGUE, KfacLaplace, Mle
 from sgpa.training.fitted import Fitted
 
@@ -123,6 +124,47 @@ def test_too_few_held_out_rows_measure_no_novelty():
     answer = sgpa.fit(x, y, CONFIG, epochs=2, **QUIET).predict(x)
     assert answer.novelty is None
     assert "unfamiliar" not in " ".join(answer.reason)
+
+
+def test_images_in_another_unit_than_in_training_are_refused(tmp_path):
+    _, y = two_classes(40)
+    images = torch.randint(0, 128, (40, 1, 4, 4)) + 127 * y.view(-1, 1, 1, 1)
+    pixels = images.to(torch.uint8)
+    for trained, asked in (
+        (pixels, {"refused": [pixels.float(), pixels / 255], "read": [pixels, (pixels / 255 - 0.5) / 0.3]}),
+        (pixels.float(), {"refused": [pixels], "read": [pixels.float()]}),
+        ((pixels / 255 - 0.5) / 0.3, {"refused": [pixels], "read": [(pixels / 255 - 0.5) / 0.3]}),
+        (pixels / 255, {"refused": [], "read": [pixels, pixels / 255]}),  # bytes are divided by 255
+    ):
+        made = sgpa.fit(trained, y, steps=2, method="mle", **QUIET)
+        for given in asked["refused"]:
+            with pytest.raises(InputError, match=r"give uint8 from 0 to 255|give floats of the same unit"):
+                made.predict(given)
+        for given in asked["read"]:
+            made.predict(given)
+    assert torch.equal(made.predict(pixels).probabilities, made.predict(pixels / 255).probabilities)
+    made = sgpa.fit(pixels, y, steps=2, method="mle", **QUIET)
+    with pytest.raises(InputError) as error:
+        made.predict(torch.tensor([0.0, 1.0]).repeat(2, 1, 4, 2))
+    assert str(error.value) == (
+        "the images are floats from 0 to 1, and the model was trained on uint8 pixels; give uint8 from 0 to "
+        "255"
+    )
+
+
+def test_limits_that_few_rows_decided_are_said_at_the_end_and_shown(capsys):
+    x, y = two_classes(30)
+    made = sgpa.fit(x, y, CONFIG, epochs=2)
+    assert made.doubts == (made.rule.doubt, made.rule.unmeasured)
+    assert "held-out rows" in made.rule.doubt
+    printed = capsys.readouterr().err
+    for sentence in made.doubts:
+        assert sentence in printed
+        assert sentence in repr(made)
+        assert sentence in made._repr_html_()
+    enough = replace(made, rule=TrustRule(0.3, rows=10))
+    assert enough.doubts == ()
+    assert repr(enough) == f"Fitted({made.chosen}, PatchConfig)"
 
 
 def test_an_ensemble_has_several_models():

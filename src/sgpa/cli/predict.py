@@ -155,8 +155,8 @@ def _show(answers: "Sequence[Answer]", trained: "Trained") -> None:
     doubtful = [answer["reason"] for answer in answers if not answer["trust"]]
     if doubtful:
         typer.echo(f"Do not trust {len(doubtful)} of {len(answers)} answers.")
-    if trained.rule.doubt:
-        typer.echo(trained.rule.doubt)
+    for sentence in (trained.rule.doubt, trained.rule.unmeasured):
+        typer.echo(sentence, nl=bool(sentence))
 
 
 def _cell(value: "str | float | None", form: str) -> str:

@@ -37,10 +37,12 @@ def _compute_features(task: "UserData") -> None:
 
 
 def _recommend_backbone(task: "UserData", rows: int) -> None:
-    """One line where rows are few and pretrained features could be used but are not."""
+    """One line where rows to learn from are few and pretrained features could be used but are not."""
     if rows < FEW_ROWS and getattr(task, "backbone", "none") is None:
         example = "--backbone minilm" if hasattr(task, "text_column") else "--backbone FOLDER_OR_HUB_NAME"
-        text = f"{rows} rows are few: features of a pretrained network usually help; try {example}"
+        text = (
+            f"{rows} rows to learn from are few: features of a pretrained network usually help; try {example}"
+        )
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -71,6 +73,7 @@ def train_user_data(
     from sgpa.experiments.recipes.user_data import user_recipe
     from sgpa.experiments.runner import RunFolder, collect, finished_cells, run_cells, write_results
     from sgpa.experiments.runner.baselines import evaluate_baselines
+    from sgpa.experiments.runner.calibrate import check_unchanged
     from sgpa.experiments.runner.run_folder import load_task
     from sgpa.report import write_report
     from sgpa.training import process_group
@@ -88,6 +91,7 @@ def train_user_data(
         recipe = user_recipe(task, len(splits.train), methods=methods, **given)
     out = out or Path("runs") / recipe.name
     run_folder = RunFolder.of(recipe, out, settings, device=device)
+    check_unchanged(run_folder, seed)
     run_folder.check()
     if process_group.leader():
         _recommend_backbone(task, len(splits.train) + len(splits.validation))
@@ -100,7 +104,7 @@ def train_user_data(
         evaluate_baselines(run_folder, [seed])
     comparison = _choose(run_folder, seed) if method == AUTO else _worse_than_point_model(run_folder, seed)
     cells = [cell.folder for cell in finished_cells(out)]
-    title = f"{recipe.name}: {len(splits.train) + len(splits.validation)} {kind}"
+    title = f"{recipe.name}: {sum(map(len, (splits.train, splits.validation, splits.test)))} {kind}"
     results = collect(cells, RunFolder.at(out).recipe, command=command_line(), title=title)
     page = write_report(write_results(out, results), out)
     show_tables(results)

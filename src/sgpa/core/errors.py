@@ -2,7 +2,7 @@
 
 import errno
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -101,6 +101,19 @@ def check_fields(owner: str, checks: Iterable[Check]) -> None:
     bad = [f"{name}={shown(value)} (allowed: {allowed})" for name, value, ok, allowed in checks if not ok]
     if bad:
         raise ConfigError(f"{owner}: " + "; ".join(bad))
+
+
+MOST_LISTED = 3
+
+
+def first_of(problems: Sequence[str], what: str) -> str:
+    """The first of several problems in one line, and the number of the others.
+
+    >>> first_of(["a is bad", "b is bad", "c is bad", "d is bad", "e is bad"], "files")
+    'a is bad; b is bad; c is bad; and 2 more files'
+    """
+    more = f"; and {len(problems) - MOST_LISTED} more {what}" if len(problems) > MOST_LISTED else ""
+    return "; ".join(problems[:MOST_LISTED]) + more
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

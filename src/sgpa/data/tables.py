@@ -3,10 +3,13 @@
 In messages, row 1 is the first below the header.
 """
 
+import codecs
 import csv
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pyarrow
 import pyarrow.parquet
@@ -14,6 +17,9 @@ import pyarrow.parquet
 from sgpa.core.errors import InputError, first_line
 from sgpa.core.files import check_file_name
 
+DELIMITERS = (",", ";", "\t")  # some spreadsheets write semicolons or tabs
+COMPARED = 20  # rows of which a delimiter must make equally many columns
+LONGEST, MOST = 60, 20  # characters of a column's name in a message, and columns
 ROWS = "row 1 is the first below the header"
 Table = dict[str, list[Any]]  # column name -> its values, row by row; None where a value is missing
 
@@ -62,12 +68,9 @@ def _tsv(path: Path) -> Table:
 def _delimited(path: Path, delimiter: str | None, quoting: Any) -> Table:
     before = csv.field_size_limit(2**31 - 1)  # the default refuses long documents
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with path.open(encoding=_encoding(path), newline="") as file:
             if delimiter is None:
-                header = file.readline()
-                delimiter = (
-                    ";" if "," not in header and ";" in header else ","
-                )  # some spreadsheets write semicolons
+                delimiter = _delimiter(file)
                 file.seek(0)
             rows = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)
             return _by_column(path, rows)
@@ -75,10 +78,31 @@ def _delimited(path: Path, delimiter: str | None, quoting: Any) -> Table:
         csv.field_size_limit(before)
 
 
+def _encoding(path: Path) -> str:
+    """UTF-16 where the file begins with its byte order mark, as some spreadsheets write it; else UTF-8."""
+    with path.open("rb") as file:
+        start = file.read(2)
+    return "utf-16" if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+
+
+def _delimiter(file: TextIO) -> str:
+    """What splits the header and the first rows into equally many columns, more than one; a comma if none."""
+    for delimiter in DELIMITERS:
+        file.seek(0)
+        rows = filter(None, csv.reader(file, delimiter=delimiter, strict=True))
+        with suppress(csv.Error):
+            widths = {len(cells) for cells in islice(rows, COMPARED)}
+            if len(widths) == 1 and widths != {1}:
+                return delimiter
+    file.seek(0)
+    header = file.readline()
+    return ";" if "," not in header and ";" in header else ","
+
+
 def _by_column(path: Path, rows: Any) -> Table:
     names: list[str] = next(rows, [])
     if len(set(names)) != len(names):
-        raise InputError(f"{path}: two columns have the same name in {', '.join(names)}; rename one")
+        raise InputError(f"{path}: two columns have the same name in {_shown(names)}; rename one")
     table: Table = {name: [] for name in names}
     count = 0
     for cells in rows:
@@ -99,13 +123,21 @@ def choose_column(path: Path, table: Table, given: str | None, common: Sequence[
     """The column the caller named, or the first common name that the file has."""
     if given is not None:
         if given not in table:
-            raise InputError(f"{path} has no column {given!r}; its columns are {', '.join(table)}")
+            raise InputError(f"{path} has no column {given!r}; its columns are {_shown(table)}")
         return given
     lower = {name.strip().lower(): name for name in reversed(list(table))}  # the first of equal names wins
     for name in common:
         if name in lower:
             return lower[name]
     raise InputError(
-        f"{path}: which column holds the {what}? Its columns are {', '.join(table)}; "
+        f"{path}: which column holds the {what}? Its columns are {_shown(table)}; "
         f"name one with {what}_column, or call it {common[0]!r}"
     )
+
+
+def _shown(names: Collection[str]) -> str:
+    """The columns of a table in a message; without a header the names are whole texts."""
+    short = [name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..." for name in names]
+    more = f" and {len(short) - MOST} more" if len(short) > MOST else ""
+    header = " (the first row must hold the names)" if any(len(name) > LONGEST for name in names) else ""
+    return ", ".join(short[:MOST]) + more + header

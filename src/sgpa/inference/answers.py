@@ -72,7 +72,7 @@ class Trained:
         Args:
             inputs: One input, or a sequence of them. Models of images take paths of image files and folders,
                 and Pillow images; models of texts and molecules take texts and SMILES as strings, and files
-                of them as `Path`. All take tensors and arrays as `fit` does.
+                of them (.csv, .tsv, .parquet, .txt) as paths. All take tensors and arrays as `fit` does.
             column: The column of texts or SMILES in tables; guessed by default.
             strict: Raise for an input that cannot be read. By default it gets the answer "unreadable", which
                 is not trusted, with the reason; only inputs that are all unreadable are an error.

@@ -1,5 +1,6 @@
 """Inputs that are given in Python: paths, strings, Pillow images, arrays."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from torch import Tensor
 from sgpa.core.errors import InputError
 from sgpa.core.user_code import errors_of
 from sgpa.inference.readers import ImageFeatureReader, ImageReader, Reader, Rows, read
+
+TABLES = (".csv", ".tsv", ".tab", ".parquet", ".txt")
 
 
 def read_given(reader: Reader, inputs: Any, column: str | None = None, *, strict: bool = False) -> Rows:
@@ -47,8 +50,14 @@ def read_given(reader: Reader, inputs: Any, column: str | None = None, *, strict
         items = [Path(item) for item in items if not isinstance(item, Image.Image)]
     elif pictures:
         raise InputError(f"this model reads {reader.kind}, not images")
+    items = [Path(item) if isinstance(item, str) and _is_file_of_rows(item) else item for item in items]
     files, texts = [i for i in items if isinstance(i, Path)], [i for i in items if isinstance(i, str)]
     return read(reader, files, texts, column, strict=strict)
+
+
+def _is_file_of_rows(text: str) -> bool:
+    """Whether a string is the path of a table or of a list of texts, rather than a text of its own."""
+    return text.lower().endswith(TABLES) and os.path.isfile(text)
 
 
 def _is_batch(inputs: Any) -> bool:

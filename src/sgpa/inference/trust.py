@@ -30,9 +30,11 @@ MAX_LEVELS, ROWS_PER_LEVEL = 50, 40  # limits that are tried: the more rows, the
 VARIANCE_QUANTILE = 0.95  # of numbers: share of held-out rows whose variance is below the limit
 INTERVAL = 0.9  # of numbers: the interval that `max_error` is about
 LEAST_ROWS = 5  # held-out rows that an estimated limit keeps
+UNSURE_BY = 2.0  # times `max_error`: what an estimated limit lets the answers themselves doubt, on average
+INTERVAL_ROWS = 100  # held-out rows, below which intervals are called estimates
 ROUNDING = 1e-4  # of an entropy
 MOST_KEPT = 1000  # held-out rows whose scores are kept with a rule
-SEVERAL = ("residuals", "scores", "wrong", "short_scores", "short_wrong")  # fields of many numbers
+SEVERAL = ("residuals", "scores", "wrong", "probabilities", "short_scores", "short_wrong")  # fields of many
 STEEPEST = 2.0  # exponent of the temperature of short sequences
 SMALLEST = 1e-30  # probability whose logarithm is taken
 
@@ -54,6 +56,7 @@ class SavedRule(TypedDict):
     short_exponent: NotRequired[float]
     short_scores: NotRequired[list[float]]
     short_wrong: NotRequired[list[bool]]
+    probabilities: NotRequired[list[float]]
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ class TrustRule:
     short_exponent: float = 0.0
     short_scores: tuple[float, ...] = ()  # entropy of parts of held-out sequences that are shorter than that
     short_wrong: tuple[bool, ...] = ()  # whether their answers were wrong
+    probabilities: tuple[float, ...] = ()  # of their answers; empty in older files
 
     def __post_init__(self) -> None:
         scores, residuals, short = self.scores, self.residuals, self.short_scores
@@ -90,6 +94,13 @@ class TrustRule:
                 ("short_wrong", self.short_wrong, len(self.short_wrong) == len(short), "one for each"),
                 ("short_length", self.short_length, 0 <= self.short_length < np.inf, "0 or more"),
                 ("short_exponent", self.short_exponent, 0 <= self.short_exponent <= STEEPEST, "0 to 2"),
+                (
+                    "probabilities",
+                    self.probabilities,
+                    len(self.probabilities) in (0, len(scores))
+                    and all(0 <= p <= 1 for p in self.probabilities),
+                    "one for each of scores, 0 to 1",
+                ),
             ],
         )
 
@@ -100,12 +111,29 @@ class TrustRule:
 
     @property
     def doubt(self) -> str:
-        """One sentence where the limit is an estimate, empty where it is guaranteed or about numbers."""
-        if self.max_error is None or self.residuals or self.guaranteed:
+        """One sentence where the limit, or for numbers the interval, is an estimate; otherwise empty."""
+        if self.residuals:
+            return self._doubtful_interval
+        if self.max_error is None or self.guaranteed:
             return ""
+        if self.max_uncertainty == -np.inf:
+            return (
+                f"No answer is trusted: {self.rows} held-out rows show no limit on entropy with at most "
+                f"{self.max_error:.1%} wrong answers below it."
+            )
         return (
             f"The limit on entropy is an estimate: {self.rows} held-out rows cannot show that at most "
             f"{self.max_error:.1%} of the trusted answers are wrong."
+        )
+
+    @property
+    def _doubtful_interval(self) -> str:
+        if not 0 < self.rows < INTERVAL_ROWS:
+            return ""
+        least = INTERVAL - 2 * (INTERVAL * (1 - INTERVAL) / self.rows) ** 0.5  # two standard errors
+        return (
+            f"The intervals are estimates: with {self.rows} held-out rows, those of {INTERVAL:.0%} may cover "
+            f"as few as {least:.0%} of new values."
         )
 
     @property
@@ -125,7 +153,8 @@ class TrustRule:
         if self.residuals:
             return replace(self, max_error=max_error, max_uncertainty=_reach(self.residuals, max_error))
         _check(max_error, self.max_novelty)
-        limit, bound = _limit(np.array(self.scores), np.array(self.wrong), max_error)
+        sure = np.array(self.probabilities or np.ones(len(self.scores)))
+        limit, bound = _limit(np.array(self.scores), np.array(self.wrong), sure, max_error)
         return replace(self, max_uncertainty=limit, max_error=max_error, bound=bound)
 
     def calibrated(self, prediction: Prediction, lengths: Tensor | None = None) -> Prediction:
@@ -179,7 +208,8 @@ class TrustRule:
     def _short_limit(self) -> float:
         """The limit for short sequences: the same share of wrong answers, among parts of held-out ones."""
         assert self.max_error is not None
-        limit, _ = _highest_limit(np.array(self.short_scores), np.array(self.short_wrong), self.max_error)
+        scores, wrong = np.array(self.short_scores), np.array(self.short_wrong)
+        limit, _ = _highest_limit(scores, wrong, np.ones(len(scores)), self.max_error)
         return min(limit, float(self.max_uncertainty))
 
     def to_json(self) -> dict[str, Any]:
@@ -270,7 +300,8 @@ def choose(
     wrong = (prediction.label.cpu() != targets.cpu()).numpy()
     max_error = default_max_error(wrong[familiar]) if max_error is None else max_error
     _check(max_error, max_novelty)
-    uncertainty, bound = _limit(score[familiar], wrong[familiar], max_error)
+    sure = prediction.probabilities.amax(-1).cpu().double().numpy()
+    uncertainty, bound = _limit(score[familiar], wrong[familiar], sure[familiar], max_error)
     kept = _some(np.argsort(score[familiar], kind="stable"))
     return TrustRule(
         uncertainty,
@@ -280,6 +311,7 @@ def choose(
         len(score),
         scores=tuple(round(float(v), 6) for v in score[familiar][kept]),
         wrong=tuple(bool(v) for v in wrong[familiar][kept]),
+        probabilities=tuple(round(min(1.0, float(v)), 6) for v in sure[familiar][kept]),
     )
 
 
@@ -338,9 +370,11 @@ def _check(max_error: float, max_novelty: float) -> None:
     )
 
 
-def _limit(score: np.ndarray, wrong: np.ndarray, max_error: float) -> tuple[float, float | None]:
+def _limit(
+    score: np.ndarray, wrong: np.ndarray, sure: np.ndarray, max_error: float
+) -> tuple[float, float | None]:
     """The limit on entropy, and the bound on wrong answers below it."""
-    uncertainty, bound = _highest_limit(score, wrong, max_error)
+    uncertainty, bound = _highest_limit(score, wrong, sure, max_error)
     if len(score) and uncertainty == score.max():  # all rows may be trusted, however few they are
         guess = np.array([max_error, 1 - max_error])  # an answer that is as sure as it has to be
         uncertainty = max(uncertainty, float(-(guess * np.log(guess)).sum()))
@@ -355,18 +389,21 @@ def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def _highest_limit(score: np.ndarray, wrong: np.ndarray, max_error: float) -> tuple[float, float | None]:
+def _highest_limit(
+    score: np.ndarray, wrong: np.ndarray, sure: np.ndarray, max_error: float
+) -> tuple[float, float | None]:
     """The highest limit whose bound is at most `max_error`, and that bound.
 
     The limits that are tried keep equal steps of the rows. Each has its own Clopper-Pearson bound at
     confidence 1 - (1 - CONFIDENCE) / levels, so that all hold at once and the chosen one does. Where none
     passes, the highest limit with that share of wrong answers among held-out rows, of all limits that keep at
-    least `LEAST_ROWS`, and its bound, which is then too high; -inf where there is no such limit.
+    least `LEAST_ROWS`, and its bound, which is then too high; -inf where there is no such limit. A few rows
+    may be right by chance: the probabilities of their answers, `sure`, must not be far below what is asked.
     """
     if not len(score):
         return -np.inf, None
     order = np.argsort(score, kind="stable")
-    score, errors = score[order], np.cumsum(wrong[order])
+    score, errors, doubts = score[order], np.cumsum(wrong[order]), np.cumsum(1 - sure[order])
     levels = _levels(len(score))
     quantiles = np.quantile(score, np.arange(1, levels + 1) / levels, method="lower")
     ends = np.searchsorted(score, quantiles, side="right")  # rows that each limit keeps        [levels]
@@ -376,7 +413,8 @@ def _highest_limit(score: np.ndarray, wrong: np.ndarray, max_error: float) -> tu
         return float(quantiles[last]), float(bounds[last])
     ends = np.searchsorted(score, score, side="right")  # every row may be the limit            [N]
     enough = ends >= min(LEAST_ROWS, len(score))
-    fine = np.flatnonzero(enough & (errors[ends - 1] <= max_error * ends))
+    credible = doubts[ends - 1] <= UNSURE_BY * max_error * ends
+    fine = np.flatnonzero(enough & credible & (errors[ends - 1] <= max_error * ends))
     if not len(fine):
         return -np.inf, None
     last = fine[-1]

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 
 from sgpa.evaluation.curves import still_falls
+from sgpa.report.figures.curves import select
 from sgpa.report.names import CLEAN, TRUST, Key, is_baseline, labels, metric
+from sgpa.report.sections.warnings import leaks
 from sgpa.report.tables import Cells
+from sgpa.report.weak_classes import weak_classes
 
 Rows = Mapping[str, np.ndarray]  # metric -> the score of every test row
 CLEAR = 2.0  # standard errors from which a difference is clear
@@ -50,14 +53,16 @@ def judge(results: Mapping[str, Any]) -> Judgement | None:
     others = {k: v for k, v in rows.items() if is_baseline(k[1])}
     names = labels([key, *others])
     problems = [
+        *leaks(select(curves, "data")),
         *_collapse(rows[key], others, names, curves),
+        *weak_classes(curves),
         *_lost(key, rows[key], others, names),
         *_miscovered(rows[key]),
         *_rising(results["curves"], names | labels(models)),
         *_too_short(curves, names[key]),
     ]
     summary = _summary(key, rows[key], others, names)
-    trusted = _trusted(key, results["records"])
+    trusted = _trusted(key, results["records"], curves)
     return Judgement(key, " ".join(filter(None, (summary, trusted))), tuple(problems))
 
 
@@ -136,10 +141,10 @@ def _summary(key: Key, rows: Rows, others: Mapping[Key, Rows], names: Mapping[Ke
     return " ".join(filter(None, sentences))
 
 
-def _trusted(key: Key, records: Sequence[Mapping[str, Any]]) -> str:
+def _trusted(key: Key, records: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[str, Any]]) -> str:
     """How much of what should not be trusted is refused, and how much of what is right is trusted."""
     own = [r for r in records if r["evaluation"] == TRUST and (r["attention"] or "", r["method"]) == key]
-    values = {name: [r["value"] for r in own if r["metric"] == name] for name in TRUSTED}
+    values = {name: [r["value"] for r in own if r["metric"] == name] for name in (*TRUSTED, "trusted_error")}
     if not any(values.values()):
         return ""
 
@@ -155,7 +160,15 @@ def _trusted(key: Key, records: Sequence[Mapping[str, Any]]) -> str:
     kept = (
         f"; {share('trusted_right', False)} of the right ones are trusted" if values["trusted_right"] else ""
     )
-    return f"{' and '.join(caught)} are marked as not trusted{kept}." if caught else ""
+    sentences = [f"{' and '.join(caught)} are marked as not trusted{kept}."] if caught else []
+    if values["trusted_ood"]:
+        sentences.append("Real inputs of other kinds are refused less often than those that were made.")
+    if values["trusted_error"]:
+        limits = [curve["data"].get("max_error") for curve in curves if curve.get("kind") == "trust"]
+        asked = "" if not limits or limits[0] is None else f" (asked for: at most {limits[0]:.1%})"
+        asked = asked.replace("%", "\N{NO-BREAK SPACE}%")
+        sentences.append(f"Of the trusted answers {share('trusted_error', False)} are wrong{asked}.")
+    return " ".join(sentences)
 
 
 def _standing(rows: Rows, others: Mapping[Key, Rows], names: Mapping[Key, str]) -> str:

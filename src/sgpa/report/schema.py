@@ -92,6 +92,7 @@ class Data(TypedDict):
     validation: int
     test: int
     test_rows_in_train: int
+    class_rows: NotRequired[dict[str, int]]  # training rows of every class, of a user's data
 
 
 CURVES: dict[str, Any] = {

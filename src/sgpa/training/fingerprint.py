@@ -74,7 +74,7 @@ class Fingerprint:
         return note["fingerprint"] == self.value or _hash(_stored(note)) == self.value
 
     def difference(self, note: Mapping[str, Any]) -> str:
-        """How the stored settings differ, for an error message; empty where they were not stored."""
+        """How data and stored settings differ, for an error message; empty where they were not stored."""
         stored = _stored(note)
         if not stored:
             return ""
@@ -84,10 +84,13 @@ class Fingerprint:
             if not path.startswith(("data", "init_from"))
         ]
         parts = [
-            part for part in ("train", "validation") if stored["data"][part] != self.settings["data"][part]
+            f"the {part} data differ"
+            for part in ("train", "validation")
+            if stored["data"][part] != self.settings["data"][part]
         ]
-        changed = settings or [f"the {part} data differ" for part in parts] or ["init_from differs"]
-        return "; ".join(changed[:SHOWN])
+        if parts:  # which the settings of the embedding follow from
+            settings = [setting for setting in settings if not setting.startswith("model.embedding.")]
+        return "; ".join(([*parts, *settings] or ["init_from differs"])[:SHOWN])
 
 
 def without_defaults(value: Any) -> Any:

@@ -19,10 +19,11 @@ from sgpa.methods import Calibration, Method, Mfvi, Sgpa
 from sgpa.models import KernelAttentionConfig, ModelConfig, Transformer
 from sgpa.training.compare import best_stage, refit_scale, warn_if_worse
 from sgpa.training.defaults import VALIDATION_SHARE, Defaults, defaults_for
-from sgpa.training.fit_data import Classes, as_data, check_rows, infer_embedding, split
+from sgpa.training.fit_data import as_data, check_rows, infer_embedding, split
 from sgpa.training.fit_display import Display, estimate_seconds, in_words
 from sgpa.training.fit_folder import save_choice
 from sgpa.training.fit_method import AUTO, check_method, point_method, resolve_method
+from sgpa.training.fit_targets import Classes
 from sgpa.training.fitted import Fitted
 from sgpa.training.left_out import LeftOut
 from sgpa.training.lock import locked
@@ -120,7 +121,7 @@ def fit(
     train, held_out = split(data, validation, seed, classes, directory)
     regression = data.targets.is_floating_point()
     shared = isinstance(validation, float)
-    check_rows(train, held_out, split=shared, regression=regression, classes=classes)
+    check_rows(train, held_out, split=shared, classes=classes)
     _check_optim(optim, {"steps": steps, "epochs": epochs, "batch_size": batch_size, "lr": lr})
     train = replace(train, augment=_augmentation(augment, train))
     defaults = defaults_for(
@@ -173,6 +174,8 @@ def _train(
         fitted = _chosen(method, stages, data, auto=auto, classes=classes)
         if fitted.comparison is not None:
             show_line(str(fitted.comparison))
+        for sentence in fitted.doubts:
+            show_line(sentence)
         if (fall := still_falls(display.validation)) is not None:
             show_line(
                 f"held-out NLL still fell at the end, by {fall:.3f} in the last fifth: more than these "

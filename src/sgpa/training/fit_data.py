@@ -1,6 +1,5 @@
 """What `fit` accepts as data: arrays, lists and tensors, checked and converted before anything is trained."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,13 @@ from sgpa.core.errors import InputError, check_fields
 from sgpa.core.inputs import Features, Graphs, Inputs, Words, tensors_of
 from sgpa.core.user_code import errors_of
 from sgpa.data import Dataset
-from sgpa.data.arrays import as_inputs, as_tensor
+from sgpa.data.arrays import as_inputs
 from sgpa.models import FeatureConfig, GraphConfig, PatchConfig, TokenConfig, WordsConfig
 from sgpa.models.config.embedding import EmbeddingConfig
 from sgpa.training.defaults import FEATURE_DROP, MIN_ROWS, group_for, patch_size
 from sgpa.training.fit_split import held_out_split
+from sgpa.training.fit_targets import Classes, as_targets, check_classes, check_labels, check_values
 
-Classes = tuple[str, ...]
 KINDS = (
     "images [N, C, H, W], token ids [N, T] of an integer type, features [N, T, F] of a float type, "
     "Features, Graphs or Words"
@@ -49,12 +48,17 @@ def as_data(inputs: Any, targets: Any, *, regression: bool, name: str = "") -> t
     y, classes = as_targets(targets, f"{name}targets")
     y = y.float() if regression else y
     if not y.is_floating_point() and y.numel() and int(y.min()) < 0:
-        raise InputError(f"fit: {name}targets have label {int(y.min())} (allowed: 0 or more)")
+        raise InputError(
+            f"fit: {name}targets have label {int(y.min())} (allowed: 0 or more); number the classes from 0, "
+            "as 0 and 1 for -1 and 1"
+        )
     x = as_inputs(inputs, f"fit: {name}inputs")
     for part in (*tensors_of(x), y):
         if not part.is_meta and not part.isfinite().all():
             what = "targets" if part is y else "inputs"
             raise InputError(f"fit: {name}{what} have entries that are NaN or infinite")
+    if not regression and not name:  # held-out rows may be few
+        check_labels(y)
     return (Dataset(x, y) if whole is None else replace(whole, inputs=x, targets=y)), classes
 
 
@@ -93,41 +97,15 @@ def _collected(rows: Any) -> tuple[Any, Any]:
         return torch.stack([torch.as_tensor(part) for part in x]), np.asarray([np.asarray(p) for p in y])
 
 
-def as_targets(targets: Any, name: str = "targets") -> tuple[Tensor, Classes]:
-    """Classes [N] int64 or values [N] float32, and the names of the classes where labels are words."""
-    if _are_words(targets):
-        words = [str(word) for word in np.asarray(targets).reshape(-1)]
-        classes = tuple(sorted(set(words)))
-        index = {word: i for i, word in enumerate(classes)}
-        return torch.tensor([index[word] for word in words]), classes
-    y = as_tensor(targets, f"fit: {name}")
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim != 1:
-        raise InputError(f"fit: {name} has shape {list(y.shape)} (allowed: [N] or [N, 1])")
-    return (y.float() if y.is_floating_point() else y.long()), ()
-
-
-def check_rows(
-    train: Dataset, held_out: Dataset, *, split: bool, regression: bool, classes: Classes = ()
-) -> None:
-    """Raise unless there are enough rows and, for classes, two of them; `classes` are their names."""
+def check_rows(train: Dataset, held_out: Dataset, *, split: bool, classes: Classes = ()) -> None:
+    """Raise unless there are enough rows and two different targets; `classes` are the names of classes."""
     rows = len(train) + len(held_out)
     if split and rows < MIN_ROWS:
         raise InputError(f"fit: {rows} rows are too few; at least {MIN_ROWS} are needed")
     if len(train) < 2:
         raise InputError(f"fit: {len(train)} training row is too few; at least 2 are needed")
-    if not regression:
-        check_classes(train.targets, "fit: ", classes)
-
-
-def check_classes(targets: Tensor, start: str = "", names: Classes = ()) -> None:
-    """Raise where all training rows have one class; values are no classes."""
-    if not targets.is_floating_point() and bool((targets == targets[0]).all()):
-        label = names[int(targets[0])] if names else int(targets[0])
-        raise InputError(
-            f"{start}all {len(targets)} training rows have label {label!r}; at least two classes are needed"
-        )
+    check_classes(train.targets, "fit: ", classes)
+    check_values(train.targets, f"fit: all {len(train)} training rows")
 
 
 def infer_embedding(inputs: Inputs) -> EmbeddingConfig:
@@ -158,7 +136,8 @@ def infer_embedding(inputs: Inputs) -> EmbeddingConfig:
         return FeatureConfig(width=inputs.values.shape[-1], max_tokens=inputs.tokens, drop=FEATURE_DROP)
     if inputs.ndim == 3 and inputs.is_floating_point() and inputs.shape[1] != inputs.shape[2]:
         return FeatureConfig(width=inputs.shape[2], max_tokens=inputs.shape[1], drop=FEATURE_DROP)
-    if inputs.ndim == 2 and not inputs.is_floating_point():
+    if inputs.ndim == 2:
+        _refuse_table(inputs)
         return TokenConfig(
             vocabulary=max(2, int(inputs.max()) + 1),
             max_tokens=inputs.shape[1],
@@ -177,8 +156,10 @@ def infer_embedding(inputs: Inputs) -> EmbeddingConfig:
             f"fit: inputs have shape {list(inputs.shape)} and type {inputs.dtype} (allowed: {KINDS}){more}"
         )
     channels, size = inputs.shape[1:3]
-    square = inputs.shape[2] == inputs.shape[3]
-    check_fields("fit", [("inputs", list(inputs.shape), square, "square images [N, C, H, H]")])
+    square, allowed = inputs.shape[2] == inputs.shape[3], "square images [N, C, H, H]"
+    if inputs.shape[3] in (1, 3, 4):
+        allowed += "; these look like [N, H, W, C]: use inputs.transpose(0, 3, 1, 2), of tensors permute"
+    check_fields("fit", [("inputs", list(inputs.shape), square, allowed)])
     pixels = inputs.double() / (255 if inputs.dtype == torch.uint8 else 1)
     return PatchConfig(
         image_size=size,
@@ -190,9 +171,16 @@ def infer_embedding(inputs: Inputs) -> EmbeddingConfig:
     )
 
 
-def _are_words(targets: Any) -> bool:
-    if isinstance(targets, Tensor):
-        return False
-    if isinstance(targets, np.ndarray):
-        return targets.dtype.kind in "USO" and targets.size > 0 and isinstance(targets.reshape(-1)[0], str)
-    return isinstance(targets, Sequence) and len(targets) > 0 and isinstance(targets[0], str)
+def _refuse_table(inputs: Tensor) -> None:
+    """Raise unless these rows of numbers are token ids, which are above 0 but for padding at the end."""
+    read, advice = (
+        f"fit: inputs have shape {list(inputs.shape)} and type {inputs.dtype}",
+        "a table of numbers [N, F] is not supported: gradient boosting or a Gaussian process suits it better",
+    )
+    if inputs.is_floating_point() or inputs.dtype == torch.bool:
+        raise InputError(f"{read}; {advice}")
+    if bool((inputs < 0).any()) or bool(((inputs[:, :-1] == 0) & (inputs[:, 1:] != 0)).any()):
+        raise InputError(
+            f"{read}, with 0 or less before other numbers; token ids are 1 or more, and 0 fills up the end "
+            f"of short rows; {advice}"
+        )

@@ -15,6 +15,7 @@ from sgpa.core.types import Predictor
 from sgpa.data.arrays import as_inputs
 from sgpa.inference.judged import fit_trust, judged
 from sgpa.inference.novelty import NoveltyOf
+from sgpa.inference.pixels import check_unit
 from sgpa.inference.saved import COMBINED, FILE, NOVELTY, Member, describe, read_saved
 from sgpa.inference.trust import TrustRule
 from sgpa.methods import Calibration, Method, Tensors, predictor_of
@@ -80,7 +81,13 @@ class Fitted(Predictor):
 
     def __repr__(self) -> str:
         classes = f", classes={', '.join(self.classes[:10])}" if self.classes else ""
-        return f"Fitted({self.chosen}, {type(self.models[0].config.embedding).__name__}{classes})"
+        doubts = "".join(f", {sentence!r}" for sentence in self.doubts)
+        return f"Fitted({self.chosen}, {type(self.models[0].config.embedding).__name__}{classes}{doubts})"
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Sentences on limits of trust that too few held-out rows decided; none where there are enough."""
+        return tuple(filter(None, (self.rule.doubt, self.rule.unmeasured)))
 
     @property
     def model(self) -> Transformer:
@@ -110,7 +117,9 @@ class Fitted(Predictor):
             >>> answer = sgpa.fit(images, labels).predict(new_images)  # doctest: +SKIP
             >>> answer.label[answer.trust]  # doctest: +SKIP
         """
-        return judged(self.predictor, self.rule, self.novelty, as_inputs(inputs))
+        x = as_inputs(inputs)
+        check_unit(self.models[0].config.embedding, x)
+        return judged(self.predictor, self.rule, self.novelty, x)
 
     @checked
     def with_samples(self, samples: int) -> "Fitted":
@@ -178,4 +187,5 @@ class Fitted(Predictor):
         compared = {} if self.comparison is None else {"compared": str(self.comparison)}
         facts = {"predicts": ", ".join(self.classes[:10]) or self.models[0].config.likelihood} | compared
         facts |= {"does not trust": f"answers that are {trust}"}
+        facts |= {"doubt": " ".join(self.doubts)} if self.doubts else {}
         return html_table(("fitted", self.chosen), list(facts.items()))

@@ -275,6 +275,32 @@ def test_bad_folders_are_refused(tmp_path):
         image_folder(tmp_path)
 
 
+@pytest.mark.parametrize("parts", [("test", "train"), ("Valid", "train"), ("fold-1", "fold-2")])
+def test_a_folder_of_splits_is_no_folder_of_classes(tmp_path, parts):
+    for part in parts:
+        for name in ("cat", "dog"):
+            save(tmp_path / part / name / "1.png", Image.new("RGB", (8, 8)))
+    first = tmp_path / ("train" if "train" in parts else "fold-1")
+    with pytest.raises(InputError) as error:
+        image_folder(tmp_path)
+    assert str(error.value) == (
+        f"{tmp_path}: the folders {', '.join(parts)} are not read as classes; their folders look like the "
+        f"classes (cat, dog): name one, as in `sgpa train images {first}`, or move the images of each class "
+        "directly into its folder"
+    )
+    assert image_folder(first)[2] == ["cat", "dog"]
+
+
+def test_classes_may_have_folders_of_their_own_and_be_called_train(tmp_path):
+    for name in ("car/red", "car/blue", "train/steam", "train/fast"):
+        save(tmp_path / name / "1.png", Image.new("RGB", (8, 8)))
+    assert image_folder(tmp_path)[2] == ["car", "train"]
+    for name in ("train/1.png", "test/1.png"):
+        save(tmp_path / "flat" / name, Image.new("RGB", (8, 8)))
+    with pytest.raises(InputError, match="test, train are not read as classes; put the images of each class"):
+        image_folder(tmp_path / "flat")
+
+
 def test_stray_files_are_skipped_with_one_line_each_kind(tmp_path, caplog):
     for name in ("cat", "dog"):
         save(tmp_path / name / "1.png", Image.new("RGB", (8, 8)))
@@ -284,10 +310,22 @@ def test_stray_files_are_skipped_with_one_line_each_kind(tmp_path, caplog):
     (tmp_path / "__MACOSX").mkdir()
     images, _, classes = image_folder(tmp_path)
     assert (len(images), classes) == (2, ["cat", "dog"])
+    image_folder(tmp_path)  # said once
     assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
         "skipped list.txt, outside the class folders",
         "skipped cat/README.md, not named as an image",
     ]
+
+
+def test_all_images_that_cannot_be_read_are_counted(tmp_path):
+    save(tmp_path / "cat" / "good.png", Image.new("RGB", (8, 8)))
+    for i in range(5):
+        (tmp_path / "cat" / f"{i}.png").write_text("hello")
+    with pytest.raises(InputError) as error:
+        image_folder(tmp_path)
+    why = "cannot be read as an image (no image format Pillow knows); replace or delete it"
+    said = [f"{tmp_path}/cat/{i}.png {why}" for i in range(3)]
+    assert str(error.value) == "; ".join([*said, "and 2 more files"])
 
 
 def test_pipes_in_a_folder_are_skipped_and_refused_by_name(tmp_path):

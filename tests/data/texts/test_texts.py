@@ -50,6 +50,51 @@ def test_csv_and_parquet_files_give_the_same_texts(tmp_path):
         assert read_unlabelled(path) == texts
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "text\tlabel\none, two\tpos\nthree; four\tneg\n",
+        "text;label, of people\none, two;pos\nthree;neg\n",
+        'text,label\n"one, two; three",pos\n"three; four",neg\n',
+        "text;label\none, two;pos\nthree, four;neg\n",
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_csv_is_split_by_what_gives_every_row_as_many_columns(tmp_path, content, encoding):
+    (tmp_path / "a.csv").write_text(content, encoding=encoding)
+    column = content.partition("\n")[0].replace("\t", ";").replace("text,", ";").rpartition(";")[2]
+    texts, labels, classes = read_texts(tmp_path / "a.csv", label_column=column)
+    assert texts[0].startswith("one, two")
+    assert texts[1].startswith("three")
+    assert (labels.tolist(), classes) == ([1, 0], ["neg", "pos"])
+
+
+def test_a_table_without_a_header_is_named_in_few_words(tmp_path):
+    path = write(tmp_path / "a.csv", f"{'a very long film ' * 50},pos\nshort,neg\n")
+    with pytest.raises(InputError) as error:
+        read_texts(path)
+    assert str(error.value) == (
+        f"{path}: which column holds the text? Its columns are a very long film a very long film a very long "
+        "film a very..., pos (the first row must hold the names); name one with text_column, or call it "
+        "'text'"
+    )
+
+
+def test_all_empty_rows_are_counted(tmp_path):
+    path = write(tmp_path / "a.csv", "text,label\nx,1\n" + ",0\n" * 5)
+    with pytest.raises(InputError) as error:
+        read_texts(path)
+    assert str(error.value) == (
+        f"{path}, rows 2, 3, 4 and 2 more: the text is empty (row 1 is the first below the header); fill it "
+        "in or delete the rows"
+    )
+    path = write(tmp_path / "a.csv", "text,label\nx,1\ny,\nz,\n")
+    with pytest.raises(
+        InputError, match=r"rows 2, 3: no label in column 'label' \(.*\); fill it in or delete the"
+    ):
+        read_texts(path)
+
+
 def test_stray_quote_in_a_tsv_keeps_all_rows(tmp_path):
     path = write(tmp_path / "a.tsv", 'label\tsentence\n1\t"Quote, he said\n0\tplain\n1\tdone"\n')
     texts, labels, _ = read_texts(path)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from sgpa.core.errors import InputError
+from sgpa.core.errors import InputError, first_of
 from sgpa.data.graphs.graph import Graph
 from sgpa.data.graphs.smiles import draw, learn_vocabulary, to_graph
 from sgpa.data.graphs.vocabulary import Vocabulary
@@ -16,7 +16,6 @@ from sgpa.data.tables import choose_column, read_columns
 
 SMILES_NAMES = ("smiles", "canonical_smiles", "smile", "molecule")  # column names, in any case
 TARGET_NAMES = ("target", "y", "label", "value")
-SHOWN = 3  # bad rows that an error lists
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -76,8 +75,7 @@ def read_each(values: Iterable[tuple[str, S]], read: Callable[[S], T]) -> list[T
         except InputError as error:
             bad.append(f"{name}: {error}")
     if bad:
-        more = f"; and {len(bad) - SHOWN} more rows" if len(bad) > SHOWN else ""
-        raise InputError("; ".join(bad[:SHOWN]) + more)
+        raise InputError(first_of(bad, "rows"))
     return results
 
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,14 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from sgpa.core.errors import InputError
+from sgpa.core.errors import InputError, first_of
 from sgpa.core.files import check_file_name
 from sgpa.data.fetch import Progress
 
 log = logging.getLogger(__name__)
 
 NOT_IMAGES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})  # written by file managers
+SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
 CHUNK = 256  # images decoded between two calls of `progress`
 
 
@@ -69,8 +71,9 @@ def list_images(directory: Path) -> Listing:
         raise InputError(
             f"{directory} has no class folders; put the images of each class into a sub-folder of it"
         )
+    _refuse_splits(directory, folders)
     stray = [f.name for f in sorted(directory.iterdir()) if f.is_file() and _shown(Path(f.name))]
-    _warn_of_skipped(directory, stray, "outside the class folders")
+    _warn_of_skipped(directory, tuple(stray), "outside the class folders")
     files: list[Path] = []
     labels: list[int] = []
     others: list[str] = []
@@ -83,11 +86,33 @@ def list_images(directory: Path) -> Listing:
             raise InputError(f"class folder {folder} has no image; add some or delete the folder")
         files += images
         labels += [label] * len(images)
-    _warn_of_skipped(directory, others, "not named as an image")
+    _warn_of_skipped(directory, tuple(others), "not named as an image")
     return Listing(files, labels, [folder.name for folder in folders])
 
 
-def _warn_of_skipped(directory: Path, names: Sequence[str], why: str) -> None:
+def _refuse_splits(directory: Path, folders: Sequence[Path]) -> None:
+    """Raise where the folders are parts of a data set that has its classes one level below."""
+    inside = [[f for f in folder.iterdir() if _shown(Path(f.name))] for folder in folders]
+    below = [{f.name for f in entries if f.is_dir()} for entries in inside]
+    named = [folder.name.lower() for folder in folders]
+    images = any(f.is_file() and _may_be_image(f) for entries in inside for f in entries)
+    alike = len(folders) > 1 and len(below[0]) > 1 and not images and all(b == below[0] for b in below)
+    if not alike and not SPLITS.issuperset(named):
+        return
+    first = folders[named.index("train")] if "train" in named else folders[0]
+    classes = sorted(below[folders.index(first)])
+    advice = "put the images of each class into a sub-folder of one folder"
+    if classes:
+        advice = (
+            f"their folders look like the classes ({', '.join(classes[:3])}): name one, as in `sgpa train "
+            f"images {first}`, or move the images of each class directly into its folder"
+        )
+    shown = ", ".join(folder.name for folder in folders[:3])
+    raise InputError(f"{directory}: the folders {shown} are not read as classes; {advice}")
+
+
+@cache  # a run lists its folder more than once
+def _warn_of_skipped(directory: Path, names: tuple[str, ...], why: str) -> None:
     if names:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         log.warning("%s: skipped %s%s, %s", directory, ", ".join(names[:3]), more, why)
@@ -107,16 +132,29 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def read_images(files: Sequence[Path], size: int, progress: Progress | None = None) -> NDArray[np.uint8]:
-    """Images as squares [N, size, size, 3]; an error names the file."""
+    """Images as squares [N, size, size, 3]; one error names the first files that cannot be read."""
     pixels = np.empty((len(files), size, size, 3), np.uint8)
+    bad: list[str] = []
     with ThreadPoolExecutor() as pool:
         for start in range(0, len(files), CHUNK):
             chunk = files[start : start + CHUNK]
-            for row, image in enumerate(pool.map(lambda file: _square(file, size), chunk), start):
-                pixels[row] = image
+            for row, image in enumerate(pool.map(lambda file: _square_or_error(file, size), chunk), start):
+                if isinstance(image, InputError):
+                    bad.append(str(image))
+                else:
+                    pixels[row] = image
             if progress:
                 progress(start + len(chunk), len(files))
+    if bad:
+        raise InputError(first_of(bad, "files"))
     return pixels
+
+
+def _square_or_error(file: Path, size: int) -> NDArray[np.uint8] | InputError:
+    try:
+        return _square(file, size)
+    except InputError as error:
+        return error
 
 
 def _square(file: Path, size: int) -> NDArray[np.uint8]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sgpa.core.errors import InputError
+from sgpa.core.errors import MOST_LISTED, InputError
 from sgpa.data.tables import ROWS, Table, choose_column, read_columns
 
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "body", "document", "comment", "message", "tweet")
@@ -36,7 +36,7 @@ def read_texts(
     table = read_columns(path)
     texts = _texts(path, table, text_column, TEXT_COLUMNS, "text")
     name = choose_column(path, table, label_column, LABEL_COLUMNS, "label")
-    values = [_label(path, name, row, value) for row, value in enumerate(table[name], 1)]
+    values = _labels(path, name, table[name])
     classes = _ordered(values)
     if len(classes) < 2:
         raise InputError(f"{path}: every row has the label {classes[0]!r}; a classifier needs two classes")
@@ -78,23 +78,42 @@ def _texts(
     keep_empty: bool = False,
 ) -> list[str]:
     name = choose_column(path, table, column, common, what)
-    for row, value in enumerate(table[name], 1):
+    for value in table[name]:
         if value is not None and not isinstance(value, str):
             raise InputError(
                 f"{path}: column {name!r} holds {type(value).__name__} values, not text; "
                 f"name the column that holds the {what} with {what}_column"
             )
-        if not keep_empty and (value is None or not value.strip()):
-            raise InputError(f"{path}, row {row}: the {what} is empty ({ROWS}); fill it in or delete the row")
+    empty = [row for row, value in enumerate(table[name], 1) if value is None or not value.strip()]
+    if empty and not keep_empty:
+        raise InputError(f"{path}, {_rows(empty)}: the {what} is empty ({ROWS}); {_advice(empty)}")
     return table[name]
 
 
-def _label(path: Path, column: str, row: int, value: Any) -> str:
+def _rows(numbers: Sequence[int]) -> str:
+    """The first of some rows, and the number of the others."""
+    more = f" and {len(numbers) - MOST_LISTED} more" if len(numbers) > MOST_LISTED else ""
+    return f"row{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:MOST_LISTED]))}{more}"
+
+
+def _advice(numbers: Sequence[int]) -> str:
+    return "fill it in or delete the row" + ("s" if len(numbers) > 1 else "")
+
+
+def _labels(path: Path, column: str, values: Sequence[Any]) -> list[str]:
+    """Labels as text; every row has one."""
+    empty = [
+        row
+        for row, value in enumerate(values, 1)
+        if value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip()
+    ]
+    if empty:
+        raise InputError(f"{path}, {_rows(empty)}: no label in column {column!r} ({ROWS}); {_advice(empty)}")
+    return [_label(value) for value in values]
+
+
+def _label(value: Any) -> str:
     """A label as text; 1, 1.0 and "1" are the same class."""
-    if value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip():
-        raise InputError(
-            f"{path}, row {row}: no label in column {column!r} ({ROWS}); fill it in or delete the row"
-        )
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value).strip()

@@ -125,6 +125,20 @@ def _left_out(plan: Plan, training: Path) -> LeftOut | None:
     return LeftOut.from_json(note[key]) if own and key in note else None
 
 
+def check_unchanged(run_folder: RunFolder, seed: int) -> None:
+    """Raise where a cell of this task was trained on other data, which would show as other settings too."""
+    dataset = run_folder.recipe.task.dataset
+    if not run_folder.has_task():
+        return
+    fingerprint = run_folder.task(seed).fingerprint
+    for file in sorted((run_folder.directory / "cells").glob(f"*/{FILE}")):
+        if read_metadata(file.parent).get("data", {}).get(dataset, fingerprint) != fingerprint:
+            raise InputError(
+                f"the data of {dataset} changed since the run in {run_folder.directory}; give --out another "
+                "folder, or restore the data to resume the run"
+            )
+
+
 def _check_data(cell: Path, metadata: Mapping[str, Any], task: Task, dataset: str) -> None:
     """Raise if the data are not those that the cell was made from; older versions noted less of them."""
     same = metadata.get("data", {}).get(dataset, task.fingerprint) == task.fingerprint

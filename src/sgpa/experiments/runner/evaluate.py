@@ -91,10 +91,17 @@ def evaluate_cell(
 
 def _about_data(calibrated: CalibratedMethod, fingerprint: str) -> dict[str, Any]:
     """What a method was trained and tested on: the report compares it between methods."""
-    splits = calibrated.task.splits
-    rows = {"train": len(splits.train), "validation": len(splits.validation), "test": len(splits.test)}
+    task, splits = calibrated.task, calibrated.task.splits
+    rows: dict[str, Any] = {
+        "train": len(splits.train),
+        "validation": len(splits.validation),
+        "test": len(splits.test),
+    }
     digests = {"train_digest": data_digest(splits.train), "test_digest": data_digest(splits.test)}
     shared = shared_rows(splits.train, splits.test)
+    if task.class_names and task.display is not None:
+        counts = splits.train.targets.bincount(minlength=len(task.class_names)).tolist()
+        rows["class_rows"] = dict(zip(task.class_names, counts, strict=True))
     return {"fingerprint": fingerprint, **rows, **digests, "test_rows_in_train": shared}
 
 

@@ -93,6 +93,13 @@ class RunFolder:
             shown = "; ".join(f"{path} is {old} there and {new} now" for path, old, new in differing[:3])
             raise CheckpointError(f"{self.directory}: {shown}; choose another folder, or the same settings")
 
+    def has_task(self) -> bool:
+        """Whether the folder holds runs on the recipe's task, wherever its data lie."""
+        if not (self.directory / FILE).exists():
+            return False
+        saved, _ = _read(self.directory / FILE)
+        return not [d for d in differences(to_plain(saved), to_plain(self.recipe)) if _other_task(d[0])]
+
     def training(self, plan: Plan, stage: Stage, seed: int) -> Path:
         """The folder of one stage's training."""
         return self.directory / "trainings" / f"{plan.attention}-{stage.name}-{seed}"
@@ -127,6 +134,10 @@ class RunFolder:
         model = self.recipe.model
         embedding = task.embedding or replace(model.embedding, **dict(task.sizes))
         return replace(model, embedding=embedding, outputs=task.outputs or model.outputs)
+
+
+def _other_task(path: str) -> bool:
+    return path not in FREE and (path == "name" or path.startswith("task"))
 
 
 def _read(file: Path) -> tuple[Recipe, tuple[str, ...]]:

@@ -18,7 +18,7 @@ from sgpa.experiments.tasks.display import Display
 from sgpa.inference.readers import Reader
 from sgpa.models.config.embedding import EmbeddingConfig
 from sgpa.training.defaults import MIN_ROWS
-from sgpa.training.fit_data import check_classes
+from sgpa.training.fit_targets import check_classes
 
 TEST_SHARE = 0.15  # of a user's rows are never trained on
 SPLITS = {

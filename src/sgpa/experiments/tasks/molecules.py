@@ -16,6 +16,7 @@ from sgpa.experiments.tasks.display import show_molecules
 from sgpa.experiments.tasks.made_inputs import random_atoms
 from sgpa.inference.readers import MoleculeReader
 from sgpa.inference.readers.molecules import MOST_COLUMNS
+from sgpa.training.fit_targets import check_values
 
 
 @checked
@@ -102,6 +103,7 @@ class MoleculeTableConfig:
         del seed, data_dir
         molecules = read_molecules(Path(self.path), self.smiles_column, self.target_column)
         graphs, names = molecules.graphs, molecules.vocabulary
+        check_values(molecules.targets, f"{self.path}: all {len(graphs)} molecules")
         data = batch.dataset(graphs, molecules.targets, self.identifiers, self.width, augment=True)
         splits, _, test = split_user_rows(data, self.split_seed, self.split)
         return Task(

@@ -56,7 +56,7 @@ def warnings(material: Material) -> list[str]:
         *_differences("Training rows", _per_row(data, lambda curve: curve["data"]["train"]), names),
         *_differences("Data", _per_row(data, lambda curve: curve["data"]["fingerprint"]), names),
         *_splits(data, names),
-        *_leaks(data),
+        *(leaks(data) if material.judged is None else []),  # else the judgement begins with them
         *_small_bins(tested, names),
     ]
 
@@ -95,7 +95,7 @@ def _splits(data: Mapping[Key, Sequence[Curve]], names: Mapping[Key, str]) -> li
     return sentences
 
 
-def _leaks(data: Mapping[Key, Sequence[Curve]]) -> list[str]:
+def leaks(data: Mapping[Key, Sequence[Curve]]) -> list[str]:
     """Test rows that occur among the training rows."""
     shared = [
         (curve["data"]["test_rows_in_train"], curve["data"]["test"])
