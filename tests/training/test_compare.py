@@ -34,8 +34,9 @@ def test_sgpa_is_chosen_unless_the_other_is_clearly_better():
     assert Comparison({"sgpa": 0.30, "ts": 0.31}, 45, 0.02).chosen == "sgpa"
     tie = Comparison({"sgpa": 0.31, "ts": 0.30}, 45, 0.02)
     assert tie.chosen == "sgpa"
-    assert "chosen: SGPA (the difference is within its error of 0.020)" in str(tie)
-    clear = Comparison({"sgpa": 0.33, "ts": 0.30}, 45, 0.02)
+    assert "chosen: SGPA (the difference is within 2 errors of 0.020)" in str(tie)
+    assert Comparison({"sgpa": 0.335, "ts": 0.30}, 45, 0.02).chosen == "sgpa"
+    clear = Comparison({"sgpa": 0.345, "ts": 0.30}, 45, 0.02)
     assert clear.chosen == "ts"
     assert str(clear).endswith("chosen: point model + temperature")
 

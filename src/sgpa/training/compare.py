@@ -19,6 +19,7 @@ from sgpa.models.modes import evaluating
 from sgpa.training.selection import validate
 
 log = logging.getLogger(__name__)
+CLEAR = 2  # standard errors by which a point model must be better than SGPA to be kept
 PRIOR_ROWS = 100  # rows that speak for T = 1: 45 held-out rows alone would make some models worse
 NAMES = {"sgpa": "SGPA", "ts": "point model + temperature", "mle": "point model"}
 
@@ -34,15 +35,15 @@ class Comparison:
 
     @property
     def chosen(self) -> str:
-        """The id of the method with the smaller NLL; SGPA where the difference is within its error."""
+        """The id of the method with the smaller NLL; SGPA unless another is clearly better."""
         best = min(self.nll, key=lambda name: self.nll[name])
-        return "sgpa" if self.nll.get("sgpa", float("inf")) <= self.nll[best] + self.error else best
+        return "sgpa" if self.nll.get("sgpa", float("inf")) <= self.nll[best] + CLEAR * self.error else best
 
     def __str__(self) -> str:
         scores = ", ".join(f"{NAMES.get(name, name)} {nll:.3f}" for name, nll in self.nll.items())
         chosen = NAMES.get(self.chosen, self.chosen)
         tie = self.nll[self.chosen] > min(self.nll.values())
-        reason = f" (the difference is within its error of {self.error:.3f})" if tie else ""
+        reason = f" (the difference is within {CLEAR} errors of {self.error:.3f})" if tie else ""
         return f"held-out NLL of {self.rows} rows: {scores}; chosen: {chosen}{reason}"
 
     def _repr_html_(self) -> str:
