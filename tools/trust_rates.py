@@ -23,8 +23,8 @@ from sgpa.evaluation.metrics import auroc
 from sgpa.experiments.load import load
 from sgpa.experiments.runner import calibrate, rows_of
 from sgpa.inference.answers import Trained
+from sgpa.inference.judged import make_judge
 from sgpa.inference.saved import finished_cells
-from sgpa.inference.trust import make_judge
 
 MODELS = Path("src/sgpa/pretrained")
 CELL = Path("cells") / "kernel-sgpa-0"

@@ -8,7 +8,8 @@ import torch
 
 from sgpa.core.errors import ConfigError, InputError
 from sgpa.core.types import Classification, Regression
-from sgpa.inference.trust import TrustRule, choose, default_max_error
+from sgpa.inference.entropy_limit import default_max_error
+from sgpa.inference.trust import TrustRule, choose
 
 
 def answers(n, seed=0):

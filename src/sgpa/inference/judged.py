@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sgpa.core.inputs import Inputs
 from sgpa.core.judgement import JudgedClassification, JudgedRegression, TrustJudgement, with_judgement
 from sgpa.core.precision import require_finite
-from sgpa.core.types import Classification, Predictor, Regression
+from sgpa.core.types import Classification, Prediction, Predictor, Regression
 from sgpa.data import Dataset
 from sgpa.inference.novelty import PARTS, NoveltyOf, pad_of
 from sgpa.inference.shortened import lengths_of, shortened
@@ -105,3 +106,16 @@ def judged(
     reasons = tuple(rule.reasons(prediction.score, measured, lengths))
     trust = torch.tensor([not reason for reason in reasons], dtype=torch.bool)
     return with_judgement(prediction, TrustJudgement(trust, reasons, measured))
+
+
+def make_judge(
+    rule: TrustRule, novelty: Callable[[Inputs], Tensor] | None
+) -> Callable[[Inputs, Prediction], tuple[np.ndarray, np.ndarray | None]]:
+    """A function of inputs and predictions: which rows are trusted, and how novel they are, [N] each."""
+
+    def judge(inputs: Inputs, prediction: Prediction) -> tuple[np.ndarray, np.ndarray | None]:
+        novel = None if novelty is None else novelty(inputs)
+        trusted = np.array([not reason for reason in rule.reasons(prediction.score, novel)], bool)
+        return trusted, None if novel is None else novel.numpy()
+
+    return judge

@@ -6,7 +6,7 @@ confidence 0.9 for the number of held-out rows there are.
 *Unfamiliar*: the input's novelty is above that of 95 % of held-out rows.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, NotRequired, TypedDict
@@ -14,23 +14,17 @@ from typing import Any, NotRequired, TypedDict
 import numpy as np
 import torch
 from scipy.optimize import minimize_scalar
-from scipy.special import betaincinv
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from sgpa.core.errors import InputError, check_fields
-from sgpa.core.inputs import Inputs
 from sgpa.core.limits import NOVELTY_ROWS
 from sgpa.core.types import Classification, Prediction, Regression
+from sgpa.inference.entropy_limit import default_max_error, entropy_limit, highest_limit
 
-MAX_ERROR = 0.1  # share of wrong answers among the trusted ones that is accepted, at most
 MAX_NOVELTY = 0.95  # percentile among held-out rows
-CONFIDENCE = 0.9  # of the bound on wrong answers
-MAX_LEVELS, ROWS_PER_LEVEL = 50, 40  # limits that are tried: the more rows, the more
 VARIANCE_QUANTILE = 0.95  # of numbers: share of held-out rows whose variance is below the limit
 INTERVAL = 0.9  # of numbers: the interval that `max_error` is about
-LEAST_ROWS = 5  # held-out rows that an estimated limit keeps
-UNSURE_BY = 2.0  # times `max_error`: what an estimated limit lets the answers themselves doubt, on average
 INTERVAL_ROWS = 100  # held-out rows, below which intervals are called estimates
 ROUNDING = 1e-4  # of an entropy
 MOST_KEPT = 1000  # held-out rows whose scores are kept with a rule
@@ -154,7 +148,7 @@ class TrustRule:
             return replace(self, max_error=max_error, max_uncertainty=_reach(self.residuals, max_error))
         _check(max_error, self.max_novelty)
         sure = np.array(self.probabilities or np.ones(len(self.scores)))
-        limit, bound = _limit(np.array(self.scores), np.array(self.wrong), sure, max_error)
+        limit, bound = entropy_limit(np.array(self.scores), np.array(self.wrong), sure, max_error)
         return replace(self, max_uncertainty=limit, max_error=max_error, bound=bound)
 
     def calibrated(self, prediction: Prediction, lengths: Tensor | None = None) -> Prediction:
@@ -209,7 +203,7 @@ class TrustRule:
         """The limit for short sequences: the same share of wrong answers, among parts of held-out ones."""
         assert self.max_error is not None
         scores, wrong = np.array(self.short_scores), np.array(self.short_wrong)
-        limit, _ = _highest_limit(scores, wrong, np.ones(len(scores)), self.max_error)
+        limit, _ = highest_limit(scores, wrong, np.ones(len(scores)), self.max_error)
         return min(limit, float(self.max_uncertainty))
 
     def to_json(self) -> dict[str, Any]:
@@ -257,19 +251,6 @@ def tempered(prediction: Classification, temperature: Tensor) -> Classification:
     return Classification(p, expected)
 
 
-def make_judge(
-    rule: TrustRule, novelty: Callable[[Inputs], Tensor] | None
-) -> Callable[[Inputs, Prediction], tuple[np.ndarray, np.ndarray | None]]:
-    """A function of inputs and predictions: which rows are trusted, and how novel they are, [N] each."""
-
-    def judge(inputs: Inputs, prediction: Prediction) -> tuple[np.ndarray, np.ndarray | None]:
-        novel = None if novelty is None else novelty(inputs)
-        trusted = np.array([not reason for reason in rule.reasons(prediction.score, novel)], bool)
-        return trusted, None if novel is None else novel.numpy()
-
-    return judge
-
-
 def choose(
     prediction: Prediction,
     targets: Tensor,
@@ -301,7 +282,7 @@ def choose(
     max_error = default_max_error(wrong[familiar]) if max_error is None else max_error
     _check(max_error, max_novelty)
     sure = prediction.probabilities.amax(-1).cpu().double().numpy()
-    uncertainty, bound = _limit(score[familiar], wrong[familiar], sure[familiar], max_error)
+    uncertainty, bound = entropy_limit(score[familiar], wrong[familiar], sure[familiar], max_error)
     kept = _some(np.argsort(score[familiar], kind="stable"))
     return TrustRule(
         uncertainty,
@@ -313,20 +294,6 @@ def choose(
         wrong=tuple(bool(v) for v in wrong[familiar][kept]),
         probabilities=tuple(round(min(1.0, float(v)), 6) for v in sure[familiar][kept]),
     )
-
-
-def default_max_error(wrong: np.ndarray) -> float:
-    """Half of the model's own share of wrong answers [N], at most 10 %.
-
-    Ten percent of a model that is wrong in 5 % would trust every answer. One wrong and one right answer are
-    added, so that few rows without an error do not ask for the impossible, and no less is asked for than a
-    half of the rows could show if all of them were right.
-    """
-    n = len(wrong)
-    share = (wrong.sum() + 1) / (n + 2)
-    levels = _levels(n)
-    provable = 1 - ((1 - CONFIDENCE) / levels) ** (1 / max(1, n // 2))
-    return float(min(MAX_ERROR, max(share / 2, provable)))
 
 
 def _for_values(
@@ -370,58 +337,5 @@ def _check(max_error: float, max_novelty: float) -> None:
     )
 
 
-def _limit(
-    score: np.ndarray, wrong: np.ndarray, sure: np.ndarray, max_error: float
-) -> tuple[float, float | None]:
-    """The limit on entropy, and the bound on wrong answers below it."""
-    uncertainty, bound = _highest_limit(score, wrong, sure, max_error)
-    if len(score) and uncertainty == score.max():  # all rows may be trusted, however few they are
-        guess = np.array([max_error, 1 - max_error])  # an answer that is as sure as it has to be
-        uncertainty = max(uncertainty, float(-(guess * np.log(guess)).sum()))
-    return uncertainty, bound
-
-
-def _levels(rows: int) -> int:
-    return int(np.clip(rows // ROWS_PER_LEVEL, 1, MAX_LEVELS))
-
-
 def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
-
-
-def _highest_limit(
-    score: np.ndarray, wrong: np.ndarray, sure: np.ndarray, max_error: float
-) -> tuple[float, float | None]:
-    """The highest limit whose bound is at most `max_error`, and that bound.
-
-    The limits that are tried keep equal steps of the rows. Each has its own Clopper-Pearson bound at
-    confidence 1 - (1 - CONFIDENCE) / levels, so that all hold at once and the chosen one does. Where none
-    passes, the highest limit with that share of wrong answers among held-out rows, of all limits that keep at
-    least `LEAST_ROWS`, and its bound, which is then too high; -inf where there is no such limit. A few rows
-    may be right by chance: the probabilities of their answers, `sure`, must not be far below what is asked.
-    """
-    if not len(score):
-        return -np.inf, None
-    order = np.argsort(score, kind="stable")
-    score, errors, doubts = score[order], np.cumsum(wrong[order]), np.cumsum(1 - sure[order])
-    levels = _levels(len(score))
-    quantiles = np.quantile(score, np.arange(1, levels + 1) / levels, method="lower")
-    ends = np.searchsorted(score, quantiles, side="right")  # rows that each limit keeps        [levels]
-    bounds = _upper_bounds(errors[ends - 1], ends, levels)
-    if (bounds <= max_error).any():
-        last = np.flatnonzero(bounds <= max_error)[-1]
-        return float(quantiles[last]), float(bounds[last])
-    ends = np.searchsorted(score, score, side="right")  # every row may be the limit            [N]
-    enough = ends >= min(LEAST_ROWS, len(score))
-    credible = doubts[ends - 1] <= UNSURE_BY * max_error * ends
-    fine = np.flatnonzero(enough & credible & (errors[ends - 1] <= max_error * ends))
-    if not len(fine):
-        return -np.inf, None
-    last = fine[-1]
-    return float(score[last]), float(_upper_bounds(errors[ends - 1], ends, levels)[last])
-
-
-def _upper_bounds(errors: np.ndarray, rows: np.ndarray, levels: int) -> np.ndarray:
-    """Clopper-Pearson bounds on the share of errors, each at confidence 1 - (1 - CONFIDENCE) / levels."""
-    bounds = betaincinv(errors + 1, np.maximum(rows - errors, 1), 1 - (1 - CONFIDENCE) / levels)
-    return np.where(errors < rows, bounds, 1.0)

@@ -17,8 +17,8 @@ from sgpa.experiments.runner.result_cache import FileCache
 from sgpa.experiments.runner.run_folder import RunFolder
 from sgpa.experiments.runner.train import shown_name
 from sgpa.experiments.tasks import evaluate_task
+from sgpa.inference.judged import make_judge
 from sgpa.inference.serve import serve, worth_serving
-from sgpa.inference.trust import make_judge
 from sgpa.models import Transformer, saving
 from sgpa.training.fingerprint import data_digest
 from sgpa.training.logs import history, read_log, seconds
