@@ -8,6 +8,7 @@ import torch
 import sgpa
 from sgpa.core.errors import ConfigError
 from sgpa.core.types import Classification
+from sgpa.inference.judged import make_judge
 from sgpa.inference.shortened import shortened
 from sgpa.inference.trust import TrustRule, tempered
 
@@ -96,3 +97,13 @@ def test_half_of_the_parts_begin_at_the_start():
     x = torch.arange(1, 61).repeat(400, 1)
     share = (shortened(x)[:, 0] == 1).float().mean()
     assert 0.5 <= share < 0.65
+
+
+def test_the_judge_of_a_test_set_trusts_what_predict_trusts(model):
+    x, _ = pages(120, seed=3)
+    x[:60, 6:] = 0
+    trusted, novelty = make_judge(model.rule, model.novelty)(x, model.predictor.predict(x))
+    answer = model.predict(x)
+    assert trusted.tolist() == answer.trust.tolist()
+    assert novelty.tolist() == answer.novelty.tolist()
+    assert 0 < trusted.sum() < 120

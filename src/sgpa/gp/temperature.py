@@ -9,7 +9,6 @@ from torch import Tensor
 
 BOUND = 20.0  # temperatures are between 1 / BOUND and BOUND
 STARTS = (0.0, -0.25, 0.25, -0.5, 0.5, -0.75, 0.75, -0.95, 0.95)  # log T / log BOUND; T = 1 is tried first
-
 PRIOR = 0.25  # standard deviation of log T below 1
 
 log = logging.getLogger(__name__)
@@ -30,7 +29,11 @@ def best_temperature(f: Tensor, targets: Tensor) -> Tensor:
     result is never worse. The bounds are tried as well, because an NLL that falls towards a bound becomes
     too flat for a gradient.
     """
-    T = _minimum(f, targets)
+    return _warned(_minimum(f, targets))
+
+
+def _warned(T: Tensor) -> Tensor:
+    """T, after a warning where it is at a bound."""
     if not 1.01 / BOUND < T < BOUND / 1.01:
         log.warning("the temperature stops at its bound: T = %.3g, allowed %.3g to %g", T, 1 / BOUND, BOUND)
     return T
@@ -73,7 +76,7 @@ def careful_temperature(f: Tensor, targets: Tensor) -> Tensor:
     """
     best = _minimum(f, targets)
     if best >= 1:
-        return best_temperature(f, targets)
+        return _warned(best)
     f = f.detach().double()
 
     def cost(log_t: float) -> float:

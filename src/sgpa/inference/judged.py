@@ -11,8 +11,8 @@ from sgpa.core.judgement import JudgedClassification, JudgedRegression, TrustJud
 from sgpa.core.precision import require_finite
 from sgpa.core.types import Classification, Prediction, Predictor, Regression
 from sgpa.data import Dataset
-from sgpa.inference.novelty import PARTS, NoveltyOf, pad_of
-from sgpa.inference.shortened import lengths_of, shortened
+from sgpa.inference.novelty import NoveltyOf, pad_of
+from sgpa.inference.shortened import lengths_of, parts_of
 from sgpa.inference.trust import TrustRule, choose
 from sgpa.methods import Calibration
 from sgpa.models import Transformer
@@ -64,18 +64,14 @@ def _with_short_rows(
         return rule
     probabilities: list[Tensor] = []
     lengths: list[Tensor] = []
-    for seed in range(PARTS):
-        part = shortened(rows.inputs, pad, seed=seed)
-        assert part is not None
+    for part, shorter in parts_of(rows.inputs, pad):
         answer = predictor.predict(part)
         assert isinstance(answer, Classification)
         probabilities.append(answer.probabilities.cpu())
-        shorter = lengths_of(part, pad)
-        assert shorter is not None
         lengths.append(shorter)
     limit = float(torch.quantile(whole.double(), WHOLE))
     return rule.with_short_rows(
-        torch.cat(probabilities), rows.targets.cpu().repeat(PARTS), torch.cat(lengths), limit
+        torch.cat(probabilities), rows.targets.cpu().repeat(len(lengths)), torch.cat(lengths), limit
     )
 
 
@@ -95,7 +91,7 @@ def judged(
         inputs: Rows to predict.
         unknown: The share of each input that the model cannot read [N]; what is left may look familiar.
     """
-    lengths = lengths_of(inputs, 0 if novelty is None else pad_of(novelty.model))
+    lengths = _lengths(inputs, novelty)
     prediction = rule.calibrated(predictor.predict(inputs), lengths)
     require_finite(lambda: "the model's answers are not finite; it was damaged", prediction.score)
     measured = None if novelty is None else novelty(inputs)
@@ -109,13 +105,21 @@ def judged(
 
 
 def make_judge(
-    rule: TrustRule, novelty: Callable[[Inputs], Tensor] | None
+    rule: TrustRule, novelty: NoveltyOf | None
 ) -> Callable[[Inputs, Prediction], tuple[np.ndarray, np.ndarray | None]]:
-    """A function of inputs and predictions: which rows are trusted, and how novel they are, [N] each."""
+    """A function of inputs and predictions: which rows are trusted, and how novel they are, [N] each.
+
+    The same rows are trusted as by `judged`.
+    """
 
     def judge(inputs: Inputs, prediction: Prediction) -> tuple[np.ndarray, np.ndarray | None]:
-        novel = None if novelty is None else novelty(inputs)
-        trusted = np.array([not reason for reason in rule.reasons(prediction.score, novel)], bool)
+        lengths, novel = _lengths(inputs, novelty), None if novelty is None else novelty(inputs)
+        score = rule.calibrated(prediction, lengths).score
+        trusted = np.array([not reason for reason in rule.reasons(score, novel, lengths)], bool)
         return trusted, None if novel is None else novel.numpy()
 
     return judge
+
+
+def _lengths(inputs: Inputs, novelty: NoveltyOf | None) -> Tensor | None:
+    return lengths_of(inputs, 0 if novelty is None else pad_of(novelty.model))

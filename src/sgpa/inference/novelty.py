@@ -27,12 +27,11 @@ from sgpa.core.limits import NOVELTY_ROWS
 from sgpa.core.precision import recording
 from sgpa.core.saved_tensors import Shape, check_statistics, check_tensors
 from sgpa.data import Dataset
-from sgpa.inference.shortened import lengths_of, shortened
+from sgpa.inference.shortened import lengths_of, parts_of
 from sgpa.models import Transformer
 from sgpa.models.pooled_features import PooledFeatures, pooled_features
 
 MAX_ROWS = 2000  # of training and of held-out rows that the statistics are made of
-PARTS = 4  # of every held-out sequence, with which short ones are compared
 SHORT = 0.05  # of the held-out sequences are shorter than a part may be
 
 
@@ -238,11 +237,7 @@ class NoveltyOf:
             return self
         limit = torch.quantile(whole.double(), SHORT)
         kept: list[tuple[PooledFeatures, Tensor]] = []
-        for seed in range(PARTS):
-            parts = shortened(inputs, pad, seed=seed)
-            assert parts is not None
-            lengths = lengths_of(parts, pad)
-            assert lengths is not None
+        for parts, lengths in parts_of(inputs, pad):
             if (short := lengths < limit).any():
                 kept.append((pooled_features(self.model, parts[short]), lengths[short]))
         if sum(len(lengths) for _, lengths in kept) < NOVELTY_ROWS:

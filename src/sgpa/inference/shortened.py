@@ -1,10 +1,13 @@
 """Parts of texts and other sequences, and their lengths: what is said in a sentence instead of a page."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from sgpa.core.inputs import Features, Inputs, Words
 
+PARTS = 4  # of every held-out sequence, with which short ones are compared
 SHORTEST = 5  # tokens of a part, where the sequence has as many
 
 
@@ -46,6 +49,17 @@ def shortened(inputs: Inputs, pad: int = 0, *, seed: int = 0) -> Inputs | None:
         return Words(inputs.ids.gather(1, at).masked_fill(padding, 0), inputs.layers.gather(1, chosen))
     assert isinstance(inputs, Tensor)
     return inputs.gather(1, at).masked_fill(padding, pad)
+
+
+def parts_of(inputs: Inputs, pad: int = 0) -> Iterator[tuple[Inputs, Tensor]]:
+    """Parts of every sequence, several times, with their lengths [N]; none of images and graphs."""
+    for seed in range(PARTS):
+        part = shortened(inputs, pad, seed=seed)
+        if part is None:
+            return
+        lengths = lengths_of(part, pad)
+        assert lengths is not None
+        yield part, lengths
 
 
 def _tokens(inputs: Inputs, pad: int) -> Tensor | None:

@@ -28,7 +28,7 @@ INTERVAL = 0.9  # of numbers: the interval that `max_error` is about
 INTERVAL_ROWS = 100  # held-out rows, below which intervals are called estimates
 ROUNDING = 1e-4  # of an entropy
 MOST_KEPT = 1000  # held-out rows whose scores are kept with a rule
-SEVERAL = ("residuals", "scores", "wrong", "probabilities", "short_scores", "short_wrong")  # fields of many
+SEVERAL = ("residuals", "scores", "wrong", "probabilities", "short_scores", "short_wrong")  # of many rows
 STEEPEST = 2.0  # exponent of the temperature of short sequences
 SMALLEST = 1e-30  # probability whose logarithm is taken
 
@@ -65,11 +65,11 @@ class TrustRule:
     residuals: tuple[float, ...] = ()  # of numbers: |y - mean| / deviation of held-out rows, ascending
     scores: tuple[float, ...] = ()  # of classes: entropy of familiar held-out rows
     wrong: tuple[bool, ...] = ()  # whether their answers were wrong
+    probabilities: tuple[float, ...] = ()  # of their answers; empty in older files
     short_length: float = 0.0  # sequences with fewer tokens get a temperature; see `calibrated`
     short_exponent: float = 0.0
     short_scores: tuple[float, ...] = ()  # entropy of parts of held-out sequences that are shorter than that
     short_wrong: tuple[bool, ...] = ()  # whether their answers were wrong
-    probabilities: tuple[float, ...] = ()  # of their answers; empty in older files
 
     def __post_init__(self) -> None:
         scores, residuals, short = self.scores, self.residuals, self.short_scores

@@ -53,7 +53,8 @@ class AttachedGp:
         self._fitted: Statistics | None = None
         self._adapter = adapter
         self._weights = None if adapter is None else adapter.model  # fingerprint of what was fitted
-        self._sums, self._version = WeightSums.of(model), weights_version(model)
+        self._sums = None if adapter is None else WeightSums.of(model)
+        self._version = weights_version(model)
         self._sampler: Sampler | None = None
 
     @property
@@ -272,7 +273,8 @@ class AttachedGp:
         version = weights_version(model)
         if version == self._version:
             return
-        if weights_fingerprint(model) != self._weights or not self._sums.agree(WeightSums.of(model)):
+        same = weights_fingerprint(model) == self._weights
+        if not same or self._sums is None or not self._sums.agree(WeightSums.of(model)):
             raise InputError(
                 f"{type(model).__name__}: its weights changed after fit; fit and calibrate again"
             )
