@@ -40,8 +40,15 @@ CIFAR10 = replace(
     kernel=KernelConfig(locality=(1.0, 1.0, 2.0, 3.0)),
     optim=replace(PRINTED.optim, epochs=130, weight_decay=0.3),
     stage1=replace(PRINTED.stage1, epochs=30, weight_decay=0.3),
-    stage2=replace(PRINTED.stage2, epochs=100, weight_decay=0.3),
-    sgpa=replace(PRINTED.sgpa, dropout_at_prediction=True),
+    stage2=replace(PRINTED.stage2, epochs=150, weight_decay=0.3),
+    stage2_dropout=0.18,
+    sgpa=replace(
+        PRINTED.sgpa,
+        attention=SgpaConfig(form="cheng-boots", num_global=32),
+        kl=KlWeights(g="1/N", a=3e-5),
+        initial_variance_scale=0.3,
+        dropout_at_prediction=True,
+    ),
     ensemble_dropout=True,
     ensemble_temperature=True,
 )
@@ -62,7 +69,6 @@ CIFAR10_AUGMENTED = replace(
     stage2_for_all=True,
     sgpa=replace(
         CIFAR10.sgpa,
-        attention=SgpaConfig(form="cheng-boots", num_global=32),
         kl=KlWeights(g="1/N", a=1e-7),
         initial_variance_scale=0.1,
         dropout_at_prediction=False,
@@ -75,13 +81,8 @@ CIFAR100 = replace(
     task=CifarConfig(name="cifar100"),
     model=replace(LARGER, heads=8, pooling="sequence", outputs=100),
     kernel=EIGHT_HEADS,
+    stage2=replace(CIFAR10.stage2, epochs=100),
     stage2_dropout=0.3,  # with less SGPA overfits
-    sgpa=replace(
-        CIFAR10.sgpa,
-        attention=SgpaConfig(form="cheng-boots", num_global=32),
-        kl=KlWeights(g="1/N", a=3e-5),
-        initial_variance_scale=0.3,
-    ),
 )
 CIFAR100_AUGMENTED = replace(
     CIFAR10_AUGMENTED,
