@@ -125,7 +125,7 @@ def link(page: str) -> str:
 
 TEXT = """# The first hour
 
-How long does it take to try everything once? Seven tasks, each exactly as its page prints it, with the wheel
+How long does it take to try everything once? Eight tasks, each exactly as its page prints it, with the wheel
 in a new virtual environment, in an empty folder outside the repository. `python -m tools.first_hour` runs
 them and writes this page.
 

@@ -1,4 +1,4 @@
-"""How unfamiliar an input is to a trained model: one score, chosen without any out-of-distribution data.
+"""How unfamiliar an input is to a trained model: one score, fitted without any out-of-distribution data.
 
 Three views of one deterministic pass, each standardised on held-out rows and added up:
 
