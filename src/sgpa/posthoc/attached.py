@@ -21,7 +21,7 @@ from sgpa.posthoc.generate import GeneratedToken, generate
 from sgpa.posthoc.hub import push
 from sgpa.posthoc.module import PredictionModule
 from sgpa.posthoc.onnx import export_onnx
-from sgpa.posthoc.passes import Pass, observe
+from sgpa.posthoc.passes import Pass, check_not_compiled, observe
 from sgpa.posthoc.rows import read_rows
 from sgpa.posthoc.sites import Site
 from sgpa.posthoc.statistics import Statistics, device_of, fit_statistics
@@ -252,6 +252,8 @@ class AttachedGp:
     def _attached(self, action: str) -> nn.Module:
         if self._model is None:
             raise InputError(f"{action}: the model was detached; call sgpa.attach(model) again")
+        if not torch.compiler.is_compiling():
+            check_not_compiled(self._model, action)
         return self._model
 
     def _ready(self, action: str) -> Adapter:

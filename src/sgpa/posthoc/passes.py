@@ -123,6 +123,21 @@ def _fold_windows(seen: Pass, sites: tuple[Site, ...]) -> None:
             )
 
 
+def check_not_compiled(model: nn.Module, action: str) -> None:
+    """Raise where a part of a model was compiled: what was compiled calls no hooks that come later."""
+    for name, module in model.named_modules():
+        own = module.__dict__.get("forward")
+        if (
+            hasattr(module, "_orig_mod")
+            or module._compiled_call_impl is not None
+            or hasattr(own, "_torchdynamo_orig_callable")
+        ):
+            raise InputError(
+                f"{action}: {name or type(module).__name__} was compiled and calls no hooks; attach to the "
+                "model before torch.compile"
+            )
+
+
 def dropout_modules(model: nn.Module) -> list[nn.Module]:
     """Dropout layers that drop something."""
     return [module for module in model.modules() if isinstance(module, nn.Dropout) and module.p > 0]

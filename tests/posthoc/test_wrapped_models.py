@@ -1,0 +1,140 @@
+"""Models that are compiled, inside other modules, or that order rows and heads in another way."""
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import sgpa
+from sgpa.core.errors import InputError
+from sgpa.posthoc.find import find_attention
+from support.tiny_transformers import CLASSES, WORDS, attached, batch, bert, make, qwen2, vit
+
+MOVED = "labels are input_ids moved by one token"
+
+
+def compile_model(model):
+    model.compile(backend="eager")
+
+
+def compile_block(model):
+    model.bert.encoder.layer[1].compile(backend="eager")
+
+
+def wrap_block(model):
+    layers = model.bert.encoder.layer
+    layers[1] = torch.compile(layers[1], backend="eager")
+
+
+def compile_forward(model):
+    model.forward = torch.compile(model.forward, backend="eager")
+
+
+@pytest.mark.parametrize("change", [compile_model, compile_block, wrap_block, compile_forward])
+def test_compiled_parts_are_refused(change):
+    model = make(bert)
+    gp = attached(model)
+    rows = batch(model, 4, labels=False)
+    change(model)
+    with pytest.raises(InputError, match=r"predict: .* was compiled and calls no hooks"):
+        gp.predict(rows)
+    with pytest.raises(InputError, match=r"attach: .* was compiled and calls no hooks; attach to the model"):
+        sgpa.attach(model)
+
+
+def test_calibrate_needs_gradients():
+    model = make(bert)
+    gp = sgpa.attach(model, num_inducing=8).fit([batch(model, 30)])
+    with (
+        torch.inference_mode(),
+        pytest.raises(InputError, match=r"calibrate: .*outside torch\.inference_mode"),
+    ):
+        gp.calibrate([batch(model, 30, 1)])
+
+
+class Wrapped(nn.Module):
+    """What libraries for training put around a model."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, **options):
+        return self.module(**options)
+
+
+class Scored(Wrapped):
+    """A decoder whose tokens have classes of their own."""
+
+    def __init__(self, module):
+        super().__init__(module)
+        self.score = nn.Linear(16, CLASSES)
+
+    def forward(self, **options):
+        return self.score(self.module.model(**options).last_hidden_state)
+
+
+def test_a_language_model_inside_another_module_answers_for_the_next_token():
+    model = make(qwen2)
+    loaders = [batch(model, 24, seed) for seed in range(3)], [batch(model, 24, seed) for seed in (10, 11)]
+    inner, outer = (
+        sgpa.attach(m, num_inducing=8).fit(loaders[0]).calibrate(loaders[1]) for m in (model, Wrapped(model))
+    )
+    assert torch.equal(inner._adapter.scales.data, outer._adapter.scales.data)
+    assert outer._adapter.shift
+    model = Scored(model)
+    rows = [
+        x | {"labels": (x["labels"] % CLASSES).masked_fill(x["labels"] < 0, -100)}
+        for x in loaders[0] + loaders[1]
+    ]
+    assert not sgpa.attach(model, num_inducing=8).fit(rows[:3]).calibrate(rows[3:])._adapter.shift
+
+
+def test_labels_that_are_moved_already_are_refused():
+    model = make(qwen2)
+    ids = torch.randint(1, WORDS, (40, 9))
+    gp = sgpa.attach(model, num_inducing=8).fit([{"input_ids": ids}])
+    with pytest.raises(InputError, match=MOVED):
+        gp.calibrate([(ids[:, :-1], ids[:, 1:])])
+    same = ids[:, :1].expand(40, 9)  # one word again and again is both
+    gp.calibrate([{"input_ids": ids, "labels": ids}, {"input_ids": same, "labels": same}])
+
+
+def longformer():
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24, "num_hidden_layers": 2}
+    text = {"vocab_size": WORDS, "num_labels": CLASSES, "pad_token_id": 0, "max_position_embeddings": 32}
+    config = transformers.LongformerConfig(**sizes, **text, attention_window=4)
+    return transformers.LongformerForSequenceClassification(config)
+
+
+@pytest.mark.parametrize("rows", [4, 8, 12])
+def test_tokens_before_rows_are_refused_with_every_number_of_rows(rows):
+    model = make(longformer)
+    with pytest.raises(InputError, match=r"layer\.0\.attention\.self.* \(allowed: \[rows, tokens, width\]\)"):
+        sgpa.attach(model, num_inducing=8).fit([torch.randint(1, WORDS, (rows, 8)) for _ in range(4)])
+
+
+@pytest.mark.parametrize("build", [bert, vit])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_of_other_models_are_at_their_place(build, dtype):
+    model = make(build).to(dtype)
+    rows = batch(model.float(), 40, labels=False)
+    if "pixel_values" in rows:
+        rows = {"pixel_values": rows["pixel_values"].to(dtype)}
+    assert sgpa.attach(model.to(dtype), num_inducing=8).fit([rows]).modules
+
+
+def test_queries_of_gpt_big_code_are_those_of_its_heads():
+    config = transformers.GPTBigCodeConfig(
+        n_embd=16, n_layer=2, n_head=4, n_positions=32, vocab_size=WORDS, num_labels=CLASSES, pad_token_id=0,
+        multi_query=False, attn_implementation="eager",
+    )  # fmt: skip
+    model = make(lambda: transformers.GPTBigCodeForSequenceClassification(config))
+    site = find_attention(model)[0]
+    seen = []
+    handle = site.read_queries(lambda x, q, _: seen.append((x, q)))
+    model(input_ids=torch.randint(1, WORDS, (3, 7)))
+    handle.remove()
+    x, q = seen[0]
+    expected = site.module.c_attn(x).view(3, 7, 4, 12)[..., :4]
+    torch.testing.assert_close(q, expected)
