@@ -208,7 +208,7 @@ class AttachedGp:
             >>> program = torch.export.export(gp.as_module(), (), dict(batch))  # doctest: +SKIP
         """
         self._ready("as_module")
-        return PredictionModule(self, self._attached("as_module")).eval()
+        return PredictionModule(self, self._attached("as_module"))
 
     @checked
     def export_onnx(self, path: str | Path, example: Any) -> Path:
