@@ -124,6 +124,41 @@ def test_rows_of_other_models_are_at_their_place(build, dtype):
     assert sgpa.attach(model.to(dtype), num_inducing=8).fit([rows]).modules
 
 
+class Packed(nn.Module):
+    """One map for queries, keys and values of each of four heads, side by side."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_heads = 4
+        self.embed, self.head = nn.Embedding(WORDS, 16), nn.Linear(16, CLASSES)
+        self.qkv, self.proj = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, ids):
+        q, k, v = self.qkv(self.embed(ids)).unflatten(-1, (4, 3, 4)).transpose(1, 2).unbind(3)
+        o = nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.head(self.proj(o.transpose(1, 2).flatten(-2)).mean(1))
+
+
+def test_queries_at_other_places_of_one_map_are_refused():
+    model = nn.Sequential(make(Packed))
+    with pytest.raises(InputError, match=r"0: the first third of what Linear returns is not the queries"):
+        sgpa.attach(model, num_inducing=8).fit([torch.randint(1, WORDS, (30, 7))])
+
+
+def test_attention_that_pools_its_queries_is_refused_or_left_out():
+    config = transformers.HieraConfig(
+        embed_dim=16, image_size=[32, 32], patch_size=[3, 3], patch_stride=[2, 2], patch_padding=[1, 1],
+        depths=[1, 2], num_heads=[2, 4], num_query_pool=1, masked_unit_size=[4, 4],
+        masked_unit_attention=[True, False], num_labels=CLASSES,
+    )  # fmt: skip
+    model = make(lambda: transformers.HieraForImageClassification(config))
+    rows = [{"pixel_values": torch.randn(20, 3, 32, 32)}]
+    with pytest.raises(InputError, match=r"stages\.1\.layers\.0\.attn gives 128 outputs for 512 queries"):
+        sgpa.attach(model, num_inducing=8).fit(rows)
+    name = "hiera.encoder.stages.1.layers.1.attn"
+    assert sgpa.attach(model, num_inducing=8, modules=[name]).fit(rows).modules == (name,)
+
+
 def test_queries_of_gpt_big_code_are_those_of_its_heads():
     config = transformers.GPTBigCodeConfig(
         n_embd=16, n_layer=2, n_head=4, n_positions=32, vocab_size=WORDS, num_labels=CLASSES, pad_token_id=0,

@@ -17,13 +17,13 @@ from sgpa.posthoc.head_gps import HeadGps
 from sgpa.posthoc.passes import Pass, find_head, observe
 from sgpa.posthoc.reservoir import Reservoir
 from sgpa.posthoc.rows import flat_rows, real_rows
+from sgpa.posthoc.site_checks import check_sites
 from sgpa.posthoc.sites import Site
 from sgpa.posthoc.views import Views
 
 MAX_TOKENS = 4096  # tokens that inducing points are made of
 MAX_ROWS = 2000  # rows that inducing points are made of
 GAIN_ROWS = 64  # rows that gains are measured on
-MIXED = 0.5  # share of the states' norm that may differ when rows change places: rounding, dropout
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def fit_statistics(
         if not spreads:
             head = head or find_head(model, call)
             sites = of_equal_tokens(sites, observe(model, sites, head, call))
-            check_rows(model, sites, head, call)
+            check_sites(model, sites, head, call)
             spreads = [Spread() for _ in sites]
             warn_of_masks(call)
         assert head is not None
@@ -137,22 +137,6 @@ def of_equal_tokens(sites: tuple[Site, ...], seen: Pass) -> tuple[Site, ...]:
             len(chosen), len(sites), most, chosen[0].name, chosen[-1].name,
         )  # fmt: skip
     return chosen
-
-
-def check_rows(model: nn.Module, sites: tuple[Site, ...], head: nn.Module, call: Call) -> None:
-    """Raise unless what attention reads of a row moves with the row, as where tokens come before rows."""
-    if call.rows is None or call.rows < 2:
-        return
-    two = call.first(2)
-    seen, turned = (observe(model, sites, head, rows) for rows in (two, two.reversed()))
-    for i, site in enumerate(sites):
-        x = seen.states[i].float()
-        moved = (turned.states[i].float().flip(0) - x).norm()
-        if moved > MIXED * (x - x.mean((0, 1))).norm():
-            raise InputError(
-                f"{site.name}: what it reads of a row is not at the place of the row "
-                "(allowed: [rows, tokens, width]); leave it out by modules=[...]"
-            )
 
 
 def warn_of_masks(call: Call) -> None:
