@@ -100,6 +100,51 @@ def test_labels_that_are_moved_already_are_refused():
     gp.calibrate([{"input_ids": ids, "labels": ids}, {"input_ids": same, "labels": same}])
 
 
+class Prompted(nn.Module):
+    """Two tokens of its own before those of a row."""
+
+    def __init__(self):
+        super().__init__()
+        self.model, self.prompt = bert(), nn.Parameter(torch.randn(1, 2, 16))
+
+    def forward(self, input_ids, attention_mask):
+        x = self.model.bert.embeddings.word_embeddings(input_ids)
+        x = torch.cat([self.prompt.expand(len(x), 2, 16), x], 1)
+        mask = torch.cat([attention_mask.new_ones(len(x), 2), attention_mask], 1)
+        return self.model(inputs_embeds=x, attention_mask=mask)
+
+
+def test_a_mask_that_is_too_short_for_the_tokens_is_named(caplog):
+    rows = batch(make(bert), 30, labels=False)
+    sgpa.attach(make(Prompted), num_inducing=8).fit([rows])
+    assert "the attention mask has 7 columns for 9 tokens of attention" in caplog.text
+
+
+class Lora(nn.Linear):
+    """A map with an adapter that can be switched, as in PEFT."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__(inputs, outputs)
+        self.extra = nn.Linear(inputs, outputs)
+        self.active_adapters, self.disable_adapters = ["default"], False
+
+    def forward(self, x):
+        return super().forward(x) + (0 if self.disable_adapters else self.extra(x))
+
+
+def test_another_adapter_than_at_fit_is_noticed():
+    model = bert()
+    layer = model.bert.encoder.layer[0].attention.self.query = Lora(16, 16)
+    model = make(lambda: model)
+    gp, rows = attached(model), batch(model, 4, labels=False)
+    before = gp.predict(rows)
+    layer.disable_adapters = True
+    with pytest.raises(InputError, match="other PEFT adapters are on than at fit"):
+        gp.predict(rows)
+    layer.disable_adapters = False
+    assert torch.equal(gp.predict(rows).probabilities, before.probabilities)
+
+
 def longformer():
     sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24, "num_hidden_layers": 2}
     text = {"vocab_size": WORDS, "num_labels": CLASSES, "pad_token_id": 0, "max_position_embeddings": 32}

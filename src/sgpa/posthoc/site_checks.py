@@ -1,18 +1,21 @@
 """Checks of attention modules on the first rows: that what is read of them is what it is taken for."""
 
+import logging
 from contextlib import ExitStack
 
 import torch
 from torch import Tensor, nn
 
 from sgpa.core.errors import InputError
-from sgpa.posthoc.calls import Call
+from sgpa.posthoc.calls import Call, padding_of
 from sgpa.posthoc.passes import Pass, observe
 from sgpa.posthoc.sites import ProjectedSite, Site
 
 MIXED = 0.5  # share of the states' norm that may differ when rows change places: rounding, dropout
 ROUNDING = 1e-4  # of the largest derivative
 LEAVE_OUT = "leave it out by modules=[...]"
+
+log = logging.getLogger(__name__)
 
 
 def check_sites(model: nn.Module, sites: tuple[Site, ...], head: nn.Module, call: Call) -> None:
@@ -22,6 +25,13 @@ def check_sites(model: nn.Module, sites: tuple[Site, ...], head: nn.Module, call
     two = call.first(2)
     outputs: dict[int, Tensor] = {}
     seen = observe(model, sites, head, two, on_heads=outputs.__setitem__)
+    mask = padding_of(model, two)
+    if mask is not None and seen.padding is None:
+        log.warning(
+            "the attention mask has %d columns for %d tokens of attention, as where a model adds tokens of "
+            "its own: padding counts like other tokens, so use rows of one length",
+            mask.shape[1], seen.states[0].shape[1],
+        )  # fmt: skip
     if call.rows > 1:
         check_rows(sites, seen, observe(model, sites, head, two.reversed()))
     for i, site in enumerate(sites):
