@@ -124,7 +124,8 @@ HEAD = """# Which answers are trusted
 
 Made by `python -m tools.trust_rates`. An answer is not trusted for one of two reasons: *unsure* (its entropy
 is above a limit, chosen on validation rows so that, with confidence 0.9, at most the promised share of the
-trusted answers is wrong: half of the model's own share of wrong answers and no more than 10 %) and *unfamiliar* (its novelty is above that of 95 % of validation rows).
+trusted answers is wrong: half of the model's own share of wrong answers and no more than 10 %) and
+*unfamiliar* (its novelty is above that of 95 % of validation rows).
 Both limits come from validation rows alone. Which scores novelty
 adds up was decided with an earlier CIFAR-10 model on these sets of other images, which makes their rows
 slightly optimistic ([decision 16](../../decisions/0016-trust-and-novelty.md)). Shares are of trusted answers;

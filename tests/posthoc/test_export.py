@@ -6,6 +6,16 @@ import torch
 from support.tiny_transformers import TimmVit, attached, batch, bert, distilbert, make, vit
 
 
+def test_a_model_in_training_stays_in_training():
+    model = make(lambda: bert(hidden_dropout_prob=0.5))
+    gp = attached(model)
+    model.train()
+    rows = batch(model, 6, 71, labels=False)
+    program = torch.export.export(gp.as_module(), (), rows)
+    assert all(module.training for module in model.modules())
+    torch.testing.assert_close(program.module()(**rows)[0], gp.predict(rows).probabilities)
+
+
 @pytest.mark.parametrize("build", [bert, distilbert, vit, TimmVit])
 def test_exported_program_gives_the_same_answers(build):
     model = make(build)

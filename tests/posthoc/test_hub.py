@@ -77,6 +77,19 @@ def test_wrong_names_and_a_hub_that_refuses_are_one_line(gp, server, monkeypatch
     assert "\n" not in str(caught.value)
 
 
+def test_the_card_of_a_model_stays(gp, tmp_path):
+    card = tmp_path / "README.md"
+    card.write_text("# My model", encoding="utf-8")
+    gp.save_pretrained(tmp_path)
+    assert card.read_text(encoding="utf-8") == "# My model"
+    assert sgpa.attach(gp._model, tmp_path).modules == gp.modules
+    card.unlink()
+    first = gp.save_pretrained(tmp_path) / "README.md"
+    first.write_text(first.read_text(encoding="utf-8") + "old", encoding="utf-8")
+    gp.save_pretrained(tmp_path)
+    assert not first.read_text(encoding="utf-8").endswith("old")
+
+
 def test_a_saved_folder_has_a_card(gp, tmp_path):
     folder = gp.save_pretrained(tmp_path / "gp")
     card = (folder / "README.md").read_text(encoding="utf-8")

@@ -55,7 +55,9 @@ def test_regressor_has_mean_variance_and_novelty(tmp_path):
     batches = [batch(model, 24, seed, labels=False) for seed in range(4)]
     labelled = [rows | {"labels": torch.randn(24)} for rows in batches]
     gp = sgpa.attach(model, num_inducing=8).fit(labelled[:3]).calibrate(labelled[3:])
+    model.train()
     outputs = run(gp.export_onnx(tmp_path / "model.onnx", batches[0]), batches[1])
+    assert all(module.training for module in model.modules())
     assert_same(outputs, gp.predict(batches[1]), "mean", "variance", "novelty")
 
 

@@ -14,8 +14,8 @@ NAMES = ("cat", "dog", "horse")
 LABELS = {"id2label": dict(enumerate(NAMES)), "label2id": {name: i for i, name in enumerate(NAMES)}}
 
 
-def text_classifier(folder, seed=0, **options):
-    """A BERT of three layers with a tokenizer of thirty words."""
+def text_classifier(folder, seed=0, kind="bert", **options):
+    """A BERT of three layers, or another kind of model, with a tokenizer of thirty words."""
     words = ["[PAD]", "[UNK]", *WORDS]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -23,19 +23,19 @@ def text_classifier(folder, seed=0, **options):
         tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", model_max_length=20
     )
     sizes = HIDDEN | {"vocab_size": len(words), "max_position_embeddings": 20, "pad_token_id": 0}
-    config = transformers.BertConfig(**sizes, **(LABELS | {"num_labels": 3} | options))
-    model = make(lambda: transformers.BertForSequenceClassification(config), seed)
+    options = sizes | LABELS | {"num_labels": 3} | options
+    model = make(lambda: _of(transformers.AutoModelForSequenceClassification, kind, options), seed)
     model.save_pretrained(folder)
     fast.save_pretrained(folder)
     return model, fast
 
 
-def image_classifier(folder, seed=0):
-    """A ViT of three layers for images of 8 x 8 pixels, without dropout."""
-    options = IMAGE | LABELS | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    model = make(
-        lambda: transformers.ViTForImageClassification(transformers.ViTConfig(**HIDDEN, **options)), seed
-    )
+def image_classifier(folder, seed=0, kind="vit", **options):
+    """A ViT of three layers for images of 8 x 8 pixels, without dropout, or another kind of model."""
+    if kind == "vit":
+        options = HIDDEN | IMAGE | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    options = LABELS | options
+    model = make(lambda: _of(transformers.AutoModelForImageClassification, kind, options), seed)
     model.save_pretrained(folder)
     transformers.ViTImageProcessorPil(size={"height": 8, "width": 8}).save_pretrained(folder)
     return model
@@ -67,6 +67,10 @@ def write_images(folder, model, rows=160, seed=0, names=NAMES):
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels[i].permute(1, 2, 0).numpy()).save(file)
     return folder
+
+
+def _of(loader, kind, options):
+    return loader.from_config(transformers.AutoConfig.for_model(kind, **options))
 
 
 def _with_noise(answers, generator, share):

@@ -12,7 +12,7 @@ from sgpa.core.errors import CheckpointError
 from sgpa.core.files import read_json, read_tensors, write_json, write_tensors
 from sgpa.core.saved_tensors import check_tensors
 from sgpa.posthoc.card import FILE as CARD
-from sgpa.posthoc.card import model_card
+from sgpa.posthoc.card import is_free, model_card
 from sgpa.posthoc.feature_gp import FeatureGp
 from sgpa.posthoc.head_gps import HeadGps
 from sgpa.posthoc.layer_gps import LayerGps
@@ -76,12 +76,15 @@ class Adapter:
     def save(self, folder: Path, name: str | None = None) -> Path:
         """Write a model card, tensors, then the config: a folder with a config is complete.
 
+        Beside a model that has a card of its own, that card stays.
+
         Args:
             folder: where it is written.
             name: what the card tells readers to attach; the folder where it is left out.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / CARD).write_text(model_card(self, name or str(folder)), encoding="utf-8")
+        if is_free(folder / CARD):
+            (folder / CARD).write_text(model_card(self, name or str(folder)), encoding="utf-8")
         config: dict[str, Any] = {"format": FORMAT, "layers": len(self.gps)}
         config |= {"views": self.novelty.views.names}
         config |= {name: getattr(self, name) for name in ("modules", *NAMED)}

@@ -13,6 +13,7 @@ from sgpa.posthoc.attached import AttachedGp
 from sgpa.posthoc.find import find_attention
 from sgpa.posthoc.fingerprint import weights_fingerprint
 from sgpa.posthoc.hub import download, is_name
+from sgpa.posthoc.passes import check_not_compiled
 
 
 @checked
@@ -77,6 +78,7 @@ def check_model(model: nn.Module) -> None:
     if isinstance(model, nn.DataParallel) or hasattr(model, "_orig_mod"):
         inside = "model.module" if isinstance(model, nn.DataParallel) else "the model before torch.compile"
         raise InputError(f"attach: {type(model).__name__} runs copies without hooks; attach to {inside}")
+    check_not_compiled(model, "attach")
     if isinstance(model, torch.jit.ScriptModule):
         raise InputError("attach: a TorchScript model takes no hooks; attach to the model before torch.jit")
     if any(p.is_meta for p in model.parameters()):

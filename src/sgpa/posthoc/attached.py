@@ -16,12 +16,12 @@ from sgpa.posthoc.answers import Answer, make_answer
 from sgpa.posthoc.calibration import calibrate
 from sgpa.posthoc.calls import Call, read_batch
 from sgpa.posthoc.draws import Sampler
-from sgpa.posthoc.fingerprint import WeightSums, weights_fingerprint, weights_version
+from sgpa.posthoc.fingerprint import WeightSums, adapters_in_use, weights_fingerprint, weights_version
 from sgpa.posthoc.generate import GeneratedToken, generate
 from sgpa.posthoc.hub import push
 from sgpa.posthoc.module import PredictionModule
 from sgpa.posthoc.onnx import export_onnx
-from sgpa.posthoc.passes import Pass, observe
+from sgpa.posthoc.passes import Pass, check_not_compiled, observe
 from sgpa.posthoc.rows import read_rows
 from sgpa.posthoc.sites import Site
 from sgpa.posthoc.statistics import Statistics, device_of, fit_statistics
@@ -54,7 +54,7 @@ class AttachedGp:
         self._adapter = adapter
         self._weights = None if adapter is None else adapter.model  # fingerprint of what was fitted
         self._sums = None if adapter is None else WeightSums.of(model)
-        self._version = weights_version(model)
+        self._version, self._in_use = weights_version(model), adapters_in_use(model)
         self._sampler: Sampler | None = None
 
     @property
@@ -84,7 +84,7 @@ class AttachedGp:
         self._sites = self._fitted.sites
         self._adapter = None
         self._weights, self._sums = weights_fingerprint(model), WeightSums.of(model)
-        self._version = weights_version(model)
+        self._version, self._in_use = weights_version(model), adapters_in_use(model)
         return self
 
     @checked
@@ -208,7 +208,7 @@ class AttachedGp:
             >>> program = torch.export.export(gp.as_module(), (), dict(batch))  # doctest: +SKIP
         """
         self._ready("as_module")
-        return PredictionModule(self, self._attached("as_module")).eval()
+        return PredictionModule(self, self._attached("as_module"))
 
     @checked
     def export_onnx(self, path: str | Path, example: Any) -> Path:
@@ -252,6 +252,8 @@ class AttachedGp:
     def _attached(self, action: str) -> nn.Module:
         if self._model is None:
             raise InputError(f"{action}: the model was detached; call sgpa.attach(model) again")
+        if not torch.compiler.is_compiling():
+            check_not_compiled(self._model, action)
         return self._model
 
     def _ready(self, action: str) -> Adapter:
@@ -270,6 +272,10 @@ class AttachedGp:
         """Raise if the weights are not those that the GPs were fitted to."""
         if torch.compiler.is_compiling():
             return
+        if adapters_in_use(model) != self._in_use:
+            raise InputError(
+                f"{type(model).__name__}: other PEFT adapters are on than at fit; switch them back"
+            )
         version = weights_version(model)
         if version == self._version:
             return

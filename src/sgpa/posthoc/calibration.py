@@ -26,6 +26,7 @@ from sgpa.posthoc.unfamiliar import made_unfamiliar
 MAX_NUMBERS = 5e7  # logits that are kept at most
 MAX_ROWS = 20_000
 MAX_STRANGERS = 500  # rows of each kind that are made unfamiliar
+CAUSAL = ("CausalLM", "LMHead", "ConditionalGeneration")  # in the names of decoders
 IGNORED = -100  # target of tokens that do not count
 
 
@@ -48,7 +49,9 @@ def calibrate(
         max_batches: batches to read; all where it is None.
         unfamiliar: batches by kind; made from those of the loader where it is None.
     """
-    device, shift = device_of(model), answers_for_next(model)
+    if torch.is_inference_mode_enabled():
+        raise InputError("calibrate: needs gradients; call it outside torch.inference_mode()")
+    device, shift = device_of(model), answers_for_next(model, fitted.head)
     gps = LayerGps.on(fitted.gps, fitted.head_gp, device)
     rows: Reservoir | None = None
     strangers = Strangers(model, sites, fitted, gps)
@@ -140,9 +143,20 @@ class Strangers:
         return [kind.columns()[0] for kind in self.kinds.values()]
 
 
-def answers_for_next(model: nn.Module) -> bool:
-    """Whether the output of a token answers for the next one, as in Hugging Face's causal language models."""
-    return any(word in type(model).__name__ for word in ("CausalLM", "LMHead"))
+def answers_for_next(model: nn.Module, head: nn.Module) -> bool:
+    """Whether the output of a token answers for the next one, as in Hugging Face's causal language models.
+
+    Such a model may be inside another module, which returns the scores of its head.
+    """
+
+    def is_causal(module: nn.Module) -> bool:
+        return any(word in type(module).__name__ for word in CAUSAL)
+
+    def makes_outputs(module: nn.Module) -> bool:
+        output = getattr(module, "get_output_embeddings", lambda: None)()
+        return output is not None and any(part is head for part in output.modules())
+
+    return is_causal(model) or any(is_causal(m) and makes_outputs(m) for m in model.modules())
 
 
 def aligned_targets(call: Call, seen: Pass, shift: bool) -> Tensor:
@@ -166,4 +180,18 @@ def aligned_targets(call: Call, seen: Pass, shift: bool) -> Tensor:
         )
     if not shift or not seen.per_token:
         return targets
+    _check_not_moved(call, targets)
     return torch.cat([targets[:, 1:], torch.full_like(targets[:, :1], IGNORED)], 1)
+
+
+def _check_not_moved(call: Call, targets: Tensor) -> None:
+    """Raise where the labels [B, T] are those of the next tokens already."""
+    ids = call.args[0] if call.args else call.options.get("input_ids")
+    if not isinstance(ids, Tensor) or ids.shape != targets.shape:
+        return
+    ahead = (targets[:, :-1] == ids[:, 1:])[targets[:, :-1] != IGNORED]
+    if len(ahead) and bool(ahead.all()) and not bool((targets == ids)[targets != IGNORED].all()):
+        raise InputError(
+            "calibrate: the labels are input_ids moved by one token; give input_ids themselves as labels, "
+            "which are moved here as in the model"
+        )

@@ -49,6 +49,10 @@ class Call:
         """All rows several times, one copy after the other; `rows` must be known."""
         return self._with_tensors(lambda x: x.repeat(times, *[1] * (x.ndim - 1)))
 
+    def reversed(self) -> "Call":
+        """The rows in the opposite order; `rows` must be known."""
+        return self._with_tensors(lambda x: x.flip(0))
+
     def _with_tensors(self, change: Callable[[Tensor], Tensor]) -> "Call":
         """The same call of changed tensors, without targets."""
         options = {key: change(x) for key, x in self.options.items()}

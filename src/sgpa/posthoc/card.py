@@ -1,11 +1,12 @@
 """The model card of an adapter: what it is, what it was fitted to, how it is used."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sgpa.posthoc.adapter import Adapter
 
-FILE = "README.md"
+FILE, START = "README.md", "---\nlibrary_name: sgpa\n"
 TEXT = """---
 library_name: sgpa
 tags:
@@ -39,6 +40,11 @@ answer.probabilities, answer.novelty
 Held-out rows chose the numbers above and are the standard of novelty: an input with novelty 0.99 looks less
 familiar than 99 % of them. Other populations need `calibrate` with rows of their own.
 """
+
+
+def is_free(file: Path) -> bool:
+    """Whether a card may be written: there is none, or that of an adapter."""
+    return not file.exists() or file.read_text(encoding="utf-8", errors="replace").startswith(START)
 
 
 def model_card(adapter: "Adapter", name: str) -> str:

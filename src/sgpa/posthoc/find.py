@@ -93,7 +93,8 @@ def _projected(
     output = next((linear for key in OUTPUTS if (linear := _linear(children.get(key))) is not None), None)
     if not heads or width % heads or (output is not None and _inputs(output) != width):
         return None
-    return ProjectedSite(name, module, heads, children[query], output, parts, by_head=query in BY_HEAD)
+    by_head = query in BY_HEAD or getattr(module, "multi_query", None) is False  # GPTBigCode's c_attn
+    return ProjectedSite(name, module, heads, children[query], output, parts, by_head=by_head)
 
 
 def _linear(module: nn.Module | None) -> nn.Module | None:

@@ -50,3 +50,12 @@ class WeightSums:
 def weights_version(model: nn.Module) -> tuple[tuple[int, int], ...]:
     """Changes whenever parameters are moved or written to; cheap enough for every prediction."""
     return tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in model.parameters())
+
+
+def adapters_in_use(model: nn.Module) -> tuple[tuple[str, bool], ...]:
+    """Names of the adapters of PEFT in every layer that has some, and whether they are off."""
+    return tuple(
+        (str(module.active_adapters), bool(module.disable_adapters))
+        for module in model.modules()
+        if isinstance(getattr(module, "disable_adapters", None), bool)
+    )

@@ -19,6 +19,7 @@ class PredictionModule(nn.Module):
 
     def __init__(self, gp: "AttachedGp", model: nn.Module) -> None:
         super().__init__()
+        self.training = False  # its passes are in evaluation mode, whatever mode the model is in
         self.model = model
         self._gp = gp
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from sgpa.core.errors import InputError, one_line
+from sgpa.models.modes import evaluating
 from sgpa.posthoc.calls import Call, read_batch
 from sgpa.posthoc.module import PredictionModule
 from sgpa.posthoc.statistics import device_of
@@ -28,6 +29,7 @@ class Positional(nn.Module):
 
     def __init__(self, module: PredictionModule, names: tuple[str, ...]) -> None:
         super().__init__()
+        self.training = False
         self.module, self.names = module, names
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -49,9 +51,9 @@ def export_onnx(gp: "AttachedGp", path: str | Path, example: Any) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with torch.no_grad(), quiet():
+        with torch.no_grad(), quiet(), evaluating(module.model):
             program = torch.onnx.export(
-                Positional(module, tuple(call.options)).eval(),
+                Positional(module, tuple(call.options)),
                 inputs,
                 dynamo=True,
                 dynamic_shapes=(shapes,),

@@ -61,7 +61,7 @@ def observe(
 
     Args:
         model: the model.
-        sites: its attention modules.
+        sites: its attention modules; there may be none.
         head: the linear layer that makes its outputs.
         call: the batch.
         noise: added to the outputs of heads; where it is left out, the pass is the model's own.
@@ -94,13 +94,14 @@ def observe(
     if not features:
         raise InputError(f"{type(model).__name__}: the pass did not call the head; name it by head=...")
     _fold_windows(seen, sites)
-    tokens = seen.states[0].shape[1]
+    tokens = seen.states[0].shape[1] if sites else seen.logits.shape[1]
     if seen.per_token and seen.logits.shape[1] != tokens:
         raise InputError(
             f"{type(model).__name__} answers for {seen.logits.shape[1]} of {tokens} tokens (allowed: all); "
             "leave out arguments such as logits_to_keep"
         )
-    seen.padding = _padding_of_tokens(model, seen.padding, tokens, call)
+    if sites:
+        seen.padding = _padding_of_tokens(model, seen.padding, tokens, call)
     seen.head = answered_rows(*features[-1], seen.logits, seen.padding)
     return seen
 
@@ -119,6 +120,21 @@ def _fold_windows(seen: Pass, sites: tuple[Site, ...]) -> None:
             seen.states[i], seen.queries[i] = (
                 x.reshape(rows, -1, x.shape[-1]),
                 q.reshape(rows, -1, *q.shape[2:]),
+            )
+
+
+def check_not_compiled(model: nn.Module, action: str) -> None:
+    """Raise where a part of a model was compiled: what was compiled calls no hooks that come later."""
+    for name, module in model.named_modules():
+        own = module.__dict__.get("forward")
+        if (
+            hasattr(module, "_orig_mod")
+            or module._compiled_call_impl is not None
+            or hasattr(own, "_torchdynamo_orig_callable")
+        ):
+            raise InputError(
+                f"{action}: {name or type(module).__name__} was compiled and calls no hooks; attach to the "
+                "model before torch.compile"
             )
 
 

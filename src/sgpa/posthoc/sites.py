@@ -76,13 +76,15 @@ class ProjectedSite(Site):
         """Report after the query projection has run."""
 
         def read(_: nn.Module, args: tuple[Tensor, ...], result: Tensor) -> None:
-            if self.by_head:
-                queries = self.split(result).chunk(self.parts, -1)[0]
-            else:
-                queries = self.split(result.chunk(self.parts, -1)[0])
-            on_queries(args[0], queries, None)
+            on_queries(args[0], self.queries(result), None)
 
         return self.query.register_forward_hook(read)
+
+    def queries(self, result: Tensor) -> Tensor:
+        """The queries [B, T, H, D] in what the projection returns."""
+        if self.by_head:
+            return self.split(result).chunk(self.parts, -1)[0]
+        return self.split(result.chunk(self.parts, -1)[0])
 
     def read_heads(self, on_heads: OnHeads) -> RemovableHandle:
         """Before the output projection, or after the module."""

@@ -17,6 +17,7 @@ from sgpa.posthoc.head_gps import HeadGps
 from sgpa.posthoc.passes import Pass, find_head, observe
 from sgpa.posthoc.reservoir import Reservoir
 from sgpa.posthoc.rows import flat_rows, real_rows
+from sgpa.posthoc.site_checks import check_sites
 from sgpa.posthoc.sites import Site
 from sgpa.posthoc.views import Views
 
@@ -91,6 +92,7 @@ def fit_statistics(
         if not spreads:
             head = head or find_head(model, call)
             sites = of_equal_tokens(sites, observe(model, sites, head, call))
+            check_sites(model, sites, head, call)
             spreads = [Spread() for _ in sites]
             warn_of_masks(call)
         assert head is not None

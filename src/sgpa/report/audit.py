@@ -121,6 +121,7 @@ def audit_html(audit: Mapping[str, Any], command: str = "") -> str:
         for plot in section.plots
     }
     terms = [entry for entry in glossary(SHOWN) if entry[0] not in ("*", "±", "Mutual information")]
+    words = [(term, text) for term, text in WORDS if _attached(audit) or not term.startswith("SGPA")]
     run = {k: v for k, v in audit["run"].items() if k != "seconds"} | (
         {"command": command} if command else {}
     )
@@ -130,7 +131,7 @@ def audit_html(audit: Mapping[str, Any], command: str = "") -> str:
         " ".join(audit["recommendation"]).replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"),
         [part],
         inline(figures),
-        [*terms, *WORDS],
+        [*terms, *words],
         run,
     )
 
@@ -149,6 +150,11 @@ def _summary(audit: Mapping[str, Any]) -> str:
         return f"{text} Its confidence matches its accuracy on average."
     word, side = ("over-confident", "above") if gap["value"] > 0 else ("under-confident", "below")
     return f"{text} It is {word}: its mean confidence is {points} {side} its accuracy."
+
+
+def _attached(audit: Mapping[str, Any]) -> bool:
+    """Whether SGPA could be attached to the model."""
+    return "sgpa" in audit["methods"]
 
 
 def _spoken(scores: Mapping[str, Mapping[str, float]], name: str) -> str:
@@ -269,6 +275,10 @@ def _done(audit: Mapping[str, Any]) -> Section:
     model, data, settings = audit["model"], audit["data"], audit["settings"]
     section = Section("method", "What was done", "")
     where = data["train"] or f"{data['path']}, without their labels"
+    statistics, calibration = "distances, curvature of Laplace", "prior of Laplace"
+    if _attached(audit):
+        statistics = f"inducing queries, {statistics}"
+        calibration = f"scales of SGPA, {calibration}, scale of novelty"
     lines = [
         (
             "Model",
@@ -281,14 +291,8 @@ def _done(audit: Mapping[str, Any]) -> Section:
             "Fit",
             f"{data['fit']} rows: temperature, vector and matrix scaling, temperature of MC dropout",
         ),
-        (
-            "Statistics",
-            f"{data['statistics']} rows of {where}: inducing queries, distances, curvature of Laplace",
-        ),
-        (
-            "Calibration",
-            f"{data['calibration']} of the rows to fit: scales of SGPA, prior of Laplace, scale of novelty",
-        ),
+        ("Statistics", f"{data['statistics']} rows of {where}: {statistics}"),
+        ("Calibration", f"{data['calibration']} of the rows to fit: {calibration}"),
         ("Device", f"{settings['device']}; {audit['run']['seconds']:.0f} s"),
     ]
     if data["kind"] == "image":

@@ -118,6 +118,22 @@ def test_detection_near_chance_is_called_useless():
     assert "not worth" in sentences[2]
 
 
+def test_without_sgpa_the_other_advice_stays():
+    nll = {name: value for name, value in (LEVEL | {"temperature": 0.5}).items() if name != "sgpa"}
+    results = table(nll, auroc={"knn": 0.8})
+    del results["detection"]["mean"]["novelty"]
+    results["detection"]["novelty_ahead"] = {}
+    results["skipped"] = {"SGPA, attached": "no attention found in ResNet"}
+    assert best_detector(results) == ("knn", True)
+    assert recommend(results) == [
+        "Use temperature scaling: it lowers the NLL by 0.100 ± 0.005 to 0.500, and the ECE is 0.050 ± 0.005 "
+        "instead of 0.050 ± 0.005.",
+        "To recognise unfamiliar inputs, use distance to the 20th neighbour: its mean AUROC is 0.800 ± "
+        "0.005.",
+        "SGPA was not tried: no attention found in ResNet.",
+    ]
+
+
 def test_few_rows_are_named_and_the_table_is_not_changed():
     results = table(LEVEL, test=80)
     before = copy.deepcopy(results)

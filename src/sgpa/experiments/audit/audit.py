@@ -74,7 +74,8 @@ def audit(
     """Measure the calibration of a trained classifier, and what calibrators and an attached GP would change.
 
     Half of the rows test. On the other half temperature, vector and structured matrix scaling, last-layer
-    Laplace, MC dropout and SGPA are fitted. The model is not changed, and nothing is downloaded.
+    Laplace, MC dropout and SGPA are fitted; SGPA is left out where it cannot be attached. The model is not
+    changed, and nothing is downloaded.
 
     Args:
         model: a folder that `save_pretrained` of Hugging Face transformers wrote: a classifier of texts with
@@ -171,6 +172,7 @@ def _detection(
     for name, change in perturbations(some.items).items():
         work.note = name
         changed = Batches(AuditRows(change(some.items, seed)), classifier.encode, work.add)
-        outside[name] = detector_scores(fitted.statistics, collect(fitted.gp, changed))
+        shown = collect(fitted.model, fitted.head, fitted.gp, changed)
+        outside[name] = detector_scores(fitted.statistics, shown)
     names = {name: DETECTORS[name] for name in inside}
     return {"rows": count, "names": names} | asdict(score_detectors(inside, outside))

@@ -33,7 +33,7 @@ def read_kind(folder: Path) -> str:
         check_tokenizer(folder / name)
     for name in names:
         for ending, kind in HEADS.items():
-            if name.endswith(ending):
+            if ending in name:  # DeiT's and LeViT's names go on with WithTeacher
                 _check_beside(folder, kind)
                 return kind
     raise InputError(

@@ -10,10 +10,19 @@ from torch import Tensor, nn
 from sgpa.models.modes import evaluating
 from sgpa.posthoc.attached import AttachedGp
 from sgpa.posthoc.calls import logits_of, read_batch
-from sgpa.posthoc.passes import Pass, dropout_modules
+from sgpa.posthoc.passes import Pass, dropout_modules, observe
 from sgpa.posthoc.rows import read_rows
 from sgpa.posthoc.statistics import device_of
 from sgpa.posthoc.views import viewed_layers
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the GPs show of all rows of a data set, on the CPU."""
+
+    carried: Tensor  # variance that layers and head carry to an output, per unit of σ²   [N, L + 1]
+    layers: Tensor  # what attention reads in layers 2 to L, averaged over tokens         [N, L', E]
+    novelty: Tensor  # the score whose percentile is the novelty                          [N]
 
 
 @dataclass(frozen=True)
@@ -21,37 +30,44 @@ class Collected:
     """All rows of a data set, on the CPU."""
 
     logits: Tensor  # [N, C]
-    carried: Tensor  # variance that layers and head carry to an output, per unit of σ²   [N, L + 1]
-    layers: Tensor  # what attention reads in layers 2 to L, averaged over tokens         [N, L', E]
     head: Tensor  # what the last layer reads                                             [N, E]
-    novelty: Tensor  # the score whose percentile is the novelty                          [N]
+    gp: Seen | None = None  # None where no GP is attached
     targets: Tensor | None = None  # [N]
 
 
 @torch.no_grad()
-def collect(gp: AttachedGp, batches: Iterable[Any]) -> Collected:
-    """What the model and its GPs show of every row; one pass.
+def collect(model: nn.Module, head: nn.Module, gp: AttachedGp | None, batches: Iterable[Any]) -> Collected:
+    """What a model and its GPs show of every row; one pass.
 
     Args:
-        gp: fitted and calibrated, on a model with one answer per row.
+        model: a model with one answer per row.
+        head: the linear layer that makes its outputs.
+        gp: fitted and calibrated on the model; None where there is none.
         batches: as for `AttachedGp.fit`; with labels, `targets` has them.
     """
-    model, adapter = gp._attached("collect"), gp._ready("collect")
-    columns: list[list[Tensor]] = []
+    device, sites = device_of(model), () if gp is None else gp._sites
+    placed = None if gp is None else gp._ready("collect").on(device)
+    plain: list[tuple[Tensor, ...]] = []
+    shown: list[tuple[Tensor, ...]] = []
     targets: list[Tensor] = []
     for batch in batches:
-        call = read_batch(batch, device_of(model))
-        placed = adapter.on(device_of(model))
-        seen = gp._observe(model, call)
-        rows = read_rows(seen, placed.gps, placed.novelty.views)
-        score = placed.novelty.score(rows.views)
-        columns.append([rows.logits, rows.carried, pooled_states(seen), seen.head.float(), score])
+        call = read_batch(batch, device)
+        seen = observe(model, sites, head, call)
+        plain.append((seen.logits, seen.head.float()))
+        if placed is not None:
+            rows = read_rows(seen, placed.gps, placed.novelty.views)
+            shown.append((rows.carried, pooled_states(seen), placed.novelty.score(rows.views)))
         if call.targets is not None:
             targets.append(call.targets.cpu())
-    logits, carried, layers, head, score = (
-        torch.cat([x.cpu() for x in column]) for column in zip(*columns, strict=True)
+    logits, features = _joined(plain)
+    return Collected(
+        logits, features, Seen(*_joined(shown)) if shown else None, torch.cat(targets) if targets else None
     )
-    return Collected(logits, carried, layers, head, score, torch.cat(targets) if targets else None)
+
+
+def _joined(batches: list[tuple[Tensor, ...]]) -> list[Tensor]:
+    """Columns of all batches, on the CPU."""
+    return [torch.cat([x.cpu() for x in column]) for column in zip(*batches, strict=True)]
 
 
 def pooled_states(seen: Pass) -> Tensor:

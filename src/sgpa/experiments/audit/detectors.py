@@ -18,6 +18,8 @@ def detector_scores(train: Collected, rows: Collected) -> dict[str, Tensor]:
     - `mahalanobis_layers`: log squared distance of the inner states, mean over layers, without classes;
     - `novelty` of the attached GP.
 
+    The last two are left out where no GP is attached, because no attention is read then.
+
     Args:
         train: rows that the statistics are made of.
         rows: rows to score.
@@ -32,10 +34,12 @@ def detector_scores(train: Collected, rows: Collected) -> dict[str, Tensor]:
         "knn": distances.kthvalue(min(NEIGHBOURS, len(train.head)), -1).values,
         "mahalanobis": head.to_class(rows.head),
     }
+    if train.gp is None or rows.gp is None:
+        return scores
     inner = [
         ClassDistances.fit(known, None).to_class(x).clamp_min(1e-12).log()
-        for known, x in zip(train.layers.unbind(1), rows.layers.unbind(1), strict=True)
+        for known, x in zip(train.gp.layers.unbind(1), rows.gp.layers.unbind(1), strict=True)
     ]
     if inner:
         scores["mahalanobis_layers"] = torch.stack(inner).mean(0)
-    return scores | {"novelty": rows.novelty}
+    return scores | {"novelty": rows.gp.novelty}

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sgpa.core.errors import SgpaError
 from sgpa.experiments.audit.calibrators import LastLayerLaplace, LogitCalibrators, mixture, penalty_words
 from sgpa.experiments.audit.collect import Collected, collect, dropout_logits
 from sgpa.experiments.audit.cost import Cost, Predict, measure_costs
@@ -24,10 +25,12 @@ from sgpa.models.modes import evaluating
 from sgpa.posthoc.answers import one_pass
 from sgpa.posthoc.attach import attach
 from sgpa.posthoc.attached import AttachedGp
+from sgpa.posthoc.calibration import check_outputs
 from sgpa.posthoc.calls import logits_of, read_batch
 from sgpa.posthoc.passes import dropout_modules, find_head
 from sgpa.posthoc.statistics import device_of
 
+BY_HAND = "sgpa.attach(model, modules=[...])"
 FEW_ROWS, FEW_POINTS, POINTS = 100, 16, 64  # rows of statistics below which there are fewer inducing queries
 
 
@@ -36,7 +39,8 @@ class FittedMethods:
     """All methods, and the test rows that they answer."""
 
     model: nn.Module
-    gp: AttachedGp
+    head: nn.Module  # the linear layer that makes its outputs
+    gp: AttachedGp | None  # None where SGPA was skipped
     statistics: Collected
     test: Collected
     logits: LogitCalibrators
@@ -51,7 +55,9 @@ class FittedMethods:
         f = self.test.logits
         p = {PLAIN: f.double().softmax(-1)} | self.logits.probabilities(f)
         p["laplace"] = self.laplace.probabilities(self.test.head, f)
-        p["sgpa"], _ = one_pass(f.double(), self.test.carried.double(), self.gp._ready("audit").scales)
+        if self.gp is not None and self.test.gp is not None:
+            carried = self.test.gp.carried.double()
+            p["sgpa"], _ = one_pass(f.double(), carried, self.gp._ready("audit").scales)
         if self.dropout is not None:
             p["dropout"] = mixture(*self.dropout)
         return {name: p[name] for name in NAMES if name in p}
@@ -79,8 +85,7 @@ class FittedMethods:
         return costs
 
     def _predictors(self, batch: Any) -> dict[str, Predict]:
-        model, device = self.model, device_of(self.model)
-        head = find_head(model, read_batch(batch, device))
+        model, head, device = self.model, self.head, device_of(self.model)
 
         @torch.no_grad()
         def logits(batch: Any) -> Tensor:
@@ -102,7 +107,8 @@ class FittedMethods:
         predictors: dict[str, Predict] = {PLAIN: lambda batch: logits(batch).softmax(-1)}
         predictors |= {name: partial(_of_logits, own, f) for name, own in self.logits.each().items()}
         predictors["laplace"] = laplace
-        predictors["sgpa"] = self.gp.predict
+        if self.gp is not None:
+            predictors["sgpa"] = self.gp.predict
         if self.dropout is not None:
             predictors["dropout"] = lambda batch: dropout_logits(model, [batch], 1)
         return predictors
@@ -118,19 +124,18 @@ def fit_methods(classifier: Classifier, parts: Parts, work: Work, seed: int) -> 
     """Fit everything; test rows pass through the model, but their labels are not used."""
     model, encode = classifier.model, classifier.encode
     points = POINTS if len(parts.statistics) >= FEW_ROWS else FEW_POINTS
-    work.note = "SGPA"
     seconds: dict[str, float] = {}
+    skipped: dict[str, str] = {}
     with timed("sgpa", seconds):
-        gp = attach(model, num_inducing=points).fit(Batches(parts.statistics, encode, work.add))
-        work.add(GAINS)
-        # changed rows would teach novelty what the audit tests it on
-        gp.calibrate(Batches(parts.calibration, encode, work.add), unfamiliar={})
+        gp = _attached(classifier, parts, work, points, skipped)
     work.note = "the model as it is"
+    head = find_head(model, read_batch(next(iter(Batches(parts.test, encode))), device_of(model)))
     statistics, calibration, test = (
-        collect(gp, Batches(part, encode, work.add))
+        collect(model, head, gp, Batches(part, encode, work.add))
         for part in (parts.statistics, parts.calibration, parts.test)
     )
     assert calibration.targets is not None
+    check_outputs(calibration.logits, calibration.targets)
     f, y = calibration.logits, calibration.targets
     if statistics.targets is not None:
         f, y = torch.cat([statistics.logits, f]), torch.cat([statistics.targets, y])
@@ -143,7 +148,7 @@ def fit_methods(classifier: Classifier, parts: Parts, work: Work, seed: int) -> 
     logits = LogitCalibrators(T, vector, matrix)
     with timed("laplace", seconds):
         laplace = LastLayerLaplace.fit(statistics, calibration)
-    skipped, dropout = {}, None
+    dropout = None
     if dropout_modules(model):
         with timed("dropout", seconds):
             fit_draws = _dropout_draws(classifier, parts, work, seed)
@@ -151,23 +156,43 @@ def fit_methods(classifier: Classifier, parts: Parts, work: Work, seed: int) -> 
         dropout = _draws(classifier, parts.test, work, seed + 2), T_dropout
     else:
         skipped["dropout"] = "the model has no dropout layers"
-    adapter = gp._ready("audit")
     K = f.shape[1]
     stored = {PLAIN: 0, "temperature": 8, "vector": 16 * K, "matrix": 8 * K * (K + 1), "dropout": 8}
     stored["laplace"] = 8 * laplace.numbers
-    stored["sgpa"] = sum(x.numel() * x.element_size() for x in adapter.tensors().values())
-    tau = math.sqrt(float(adapter.scales.data))
-    sigma = ", ".join(f"{x:.2g}" for x in adapter.scales.layers.sqrt().tolist())
     words = {
         "temperature": f"T = {logits.temperature:.3g}",
         "matrix": penalty_words(logits.matrix),
         "laplace": f"prior precision {laplace.delta:.2g}",
-        "sgpa": f"τ = {tau:.3g}, σ by layer {sigma}; {points} inducing queries a head",
     }
+    if gp is not None:
+        adapter = gp._ready("audit")
+        stored["sgpa"] = sum(x.numel() * x.element_size() for x in adapter.tensors().values())
+        tau = math.sqrt(float(adapter.scales.data))
+        sigma = ", ".join(f"{x:.2g}" for x in adapter.scales.layers.sqrt().tolist())
+        words["sgpa"] = f"τ = {tau:.3g}, σ by layer {sigma}; {points} inducing queries a head"
     if dropout is not None:
         words["dropout"] = f"{DROPOUT_SAMPLES} passes, T = {dropout[1]:.3g}"
     burden = {name: {"stored_bytes": size, "fit_seconds": seconds.get(name)} for name, size in stored.items()}
-    return FittedMethods(model, gp, statistics, test, logits, laplace, dropout, skipped, words, burden)
+    return FittedMethods(model, head, gp, statistics, test, logits, laplace, dropout, skipped, words, burden)
+
+
+def _attached(
+    classifier: Classifier, parts: Parts, work: Work, points: int, skipped: dict[str, str]
+) -> AttachedGp | None:
+    """The model with fitted and calibrated GPs; None where it cannot have them, and `skipped` says why."""
+    work.note, before = "SGPA", work.done
+    try:
+        gp = attach(classifier.model, num_inducing=points)
+        gp.fit(Batches(parts.statistics, classifier.encode, work.add))
+        work.add(GAINS)
+        # changed rows would teach novelty what the audit tests it on
+        return gp.calibrate(Batches(parts.calibration, classifier.encode, work.add), unfamiliar={})
+    except SgpaError as error:  # those of the model itself come again in its own pass
+        skipped["sgpa"] = str(error).removeprefix("attach: ").split("; ")[0]
+        if "modules=[" in str(error):
+            skipped["sgpa"] += f"; if the model has attention, name its modules by hand: {BY_HAND}"
+        work.add(before + len(parts.statistics) + len(parts.calibration) + GAINS - work.done)
+        return None
 
 
 def _dropout_draws(classifier: Classifier, parts: Parts, work: Work, seed: int) -> Tensor:

@@ -46,7 +46,9 @@ def recommend(audit: Mapping[str, Any]) -> list[str]:
     chosen = best_calibrator(audit)
     detector, useful = best_detector(audit)
     sentences = [_calibration(audit, chosen), _detection(audit, detector, useful)]
-    if chosen == "sgpa" or (useful and detector == "novelty"):
+    if "sgpa" not in audit["methods"]:
+        sentences.append(f"SGPA was not tried: {audit['skipped'][NAMES['sgpa']]}.")
+    elif chosen == "sgpa" or (useful and detector == "novelty"):
         time = audit["methods"]["sgpa"]["cost"]["time"]
         sentences.append(f"A prediction with SGPA takes {time:.2f} times one plain pass.")
     else:
@@ -83,10 +85,10 @@ def best_detector(audit: Mapping[str, Any]) -> tuple[str, bool]:
     Novelty where its mean AUROC is clearly above that of every other detector, otherwise the best other one.
     """
     mean, ahead = audit["detection"]["mean"], audit["detection"]["novelty_ahead"]
-    if all(each["value"] > CLEAR * each["error"] for each in ahead.values()):
+    if "novelty" in mean and all(each["value"] > CLEAR * each["error"] for each in ahead.values()):
         name = "novelty"
     else:
-        name = max(ahead, key=lambda other: mean[other]["value"])
+        name = max((other for other in mean if other != "novelty"), key=lambda other: mean[other]["value"])
     return name, mean[name]["value"] - CLEAR * mean[name]["error"] > USEFUL
 
 
@@ -136,14 +138,14 @@ def _detection(audit: Mapping[str, Any], chosen: str, useful: bool) -> str:
             f"{_number(mean['novelty'])}, that of the best other score, {_lower(DETECTORS[best])}, "
             f"{_number(mean[best])} (difference {_number(ahead[best])})."
         )
-    difference = ahead[chosen]
-    beside = f"SGPA's novelty has {_number(mean['novelty'])}, " + (
-        "clearly less" if difference["value"] < -CLEAR * difference["error"] else "no clear difference"
-    )
-    return (
+    text = (
         f"To recognise unfamiliar inputs, use {_lower(DETECTORS[chosen])}: its mean AUROC is "
-        f"{_number(mean[chosen])}; {beside}."
+        f"{_number(mean[chosen])}"
     )
+    if "novelty" not in mean:
+        return f"{text}."
+    beside = "clearly less" if _below(ahead[chosen]) else "no clear difference"
+    return f"{text}; SGPA's novelty has {_number(mean['novelty'])}, {beside}."
 
 
 def _below(estimate: Mapping[str, float], least: float = 0.0) -> bool:

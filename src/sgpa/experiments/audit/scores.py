@@ -103,7 +103,7 @@ class DetectionScores:
 
     by_perturbation: dict[str, dict[str, Estimate]]  # detector -> perturbation
     mean: dict[str, Estimate]
-    novelty_ahead: dict[str, Estimate]  # mean AUROC of novelty less that of a detector
+    novelty_ahead: dict[str, Estimate]  # mean AUROC of novelty, where there is one, less that of a detector
 
 
 def score_detectors(
@@ -126,5 +126,9 @@ def score_detectors(
     return DetectionScores(
         {d: {name: Estimate.mean(x) for name, x in each.items()} for d, each in terms.items()},
         {d: Estimate.mean(x) for d, x in means.items()},
-        {d: Estimate.mean(means["novelty"] - x) for d, x in means.items() if d != "novelty"},
+        {
+            d: Estimate.mean(means["novelty"] - x)
+            for d, x in means.items()
+            if d != "novelty" and "novelty" in means
+        },
     )
