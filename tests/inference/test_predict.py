@@ -278,8 +278,17 @@ def test_a_string_that_is_the_name_of_a_file_of_texts_is_read_as_one(tmp_path, t
     monkeypatch.chdir(tmp_path)
     for given in (name, [name], str(tmp_path / name)):
         assert len(read_given(reader, given).metadata) == rows
-    for text in ("b.csv", "a film " * 1000 + ".csv", "a film"):  # no files
+    for text in ("a film " * 1000 + ".csv", "a film"):  # no files
         assert [row["text"] for row in read_given(reader, text).metadata] == [text.strip()]
+    assert [row["text"] for row in read_given(reader, ["b.csv"]).metadata] == ["b.csv"]
+    with pytest.raises(InputError, match=r"b\.csv does not exist; check the path"):
+        read_given(reader, "b.csv")
+
+
+def test_arrays_and_columns_of_strings_are_texts(tokenizer):
+    reader, texts = TextReader(tokenizer=tokenizer), ["a good film", "a bad film"]
+    for given in (np.array(texts), np.array(texts, dtype=object), tuple(texts)):
+        assert [row["text"] for row in read_given(reader, given).metadata] == texts
 
 
 @pytest.mark.parametrize(
