@@ -278,6 +278,23 @@ def test_whole_numbers_that_are_no_token_ids_are_refused(row):
     )
 
 
+def test_whole_numbers_without_padding_are_said_to_be_read_as_token_ids(caplog):
+    _, y = two_classes()
+    sgpa.fit(torch.randint(1, 9, (40, 3)), y, steps=2, method="mle", on_progress=lambda _: None)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "fit: inputs [40, 3] of whole numbers are read as token ids, whose size means nothing; a table of "
+        "numbers [N, F] is not supported: gradient boosting or a Gaussian process suits it better"
+    )
+
+
+def test_strings_as_inputs_are_told_where_texts_are_read():
+    with pytest.raises(
+        InputError, match="inputs are strings, not arrays; texts and SMILES are read from tab"
+    ):
+        sgpa.fit(["a good film", "a bad film"] * 20, [1, 0] * 20)
+
+
 def test_token_ids_of_one_byte_are_read():
     _, y = two_classes()
     tokens = torch.randint(1, 9, (40, 4))
