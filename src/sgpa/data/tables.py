@@ -138,6 +138,7 @@ def choose_column(path: Path, table: Table, given: str | None, common: Sequence[
 def _shown(names: Collection[str]) -> str:
     """The columns of a table in a message; without a header the names are whole texts."""
     short = [name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..." for name in names]
+    short = [name if name.strip() else "(no name)" for name in short]
     more = f" and {len(short) - MOST} more" if len(short) > MOST else ""
     header = " (the first row must hold the names)" if any(len(name) > LONGEST for name in names) else ""
     return ", ".join(short[:MOST]) + more + header

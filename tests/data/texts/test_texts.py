@@ -109,6 +109,36 @@ def test_numeric_labels_are_ordered_by_number(tmp_path):
     assert labels.tolist() == [2, 1, 0, 2]
 
 
+def test_a_column_cannot_be_text_and_label(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("text,label\n" + "good,pos\nbad,neg\n" * 5, encoding="utf-8")
+    with pytest.raises(InputError, match=r"a\.csv: column 'label' cannot be both the text and the label"):
+        read_texts(file, text_column="label")
+
+
+def test_classes_that_differ_in_case_only_are_named(tmp_path, caplog):
+    file = tmp_path / "a.csv"
+    file.write_text("text,label\n" + "good,Pos\nfine,pos\nbad,neg\n" * 5, encoding="utf-8")
+    assert read_texts(file)[2] == ["Pos", "neg", "pos"]
+    assert caplog.messages == [f"{file}: 'Pos' and 'pos' are read as two classes; they differ in case only"]
+
+
+def test_a_label_that_is_nan_is_missing(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("text,label\n" + "good,pos\nbad,neg\nfine,NaN\n", encoding="utf-8")
+    with pytest.raises(InputError, match="row 3: no label in column 'label'"):
+        read_texts(file)
+
+
+def test_columns_without_a_name_are_shown_as_such(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("text,label,,\ngood,pos,,\n", encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"the same name in text, label, \(no name\), \(no name\); rename one"
+    ):
+        read_texts(file)
+
+
 def test_file_without_labels_is_read(tmp_path):
     assert read_unlabelled(write(tmp_path / "a.csv", "comment\nhello\n")) == ["hello"]
 
