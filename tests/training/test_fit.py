@@ -225,6 +225,8 @@ def test_bad_arguments_are_refused(tmp_path):
         "fit: inputs=[40, 8, 8, 3] (allowed: square images [N, C, H, H]; these look like [N, H, W, C]: use "
         "inputs.transpose(0, 3, 1, 2), of tensors permute)"
     )
+    with pytest.raises(InputError, match="inputs are complex numbers"):
+        sgpa.fit(x + 1j, y)
     with pytest.raises(InputError, match="inputs of type list are no array"):
         sgpa.fit([[1, 2], [3]] * 20, y)
 
