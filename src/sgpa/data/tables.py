@@ -5,6 +5,7 @@ In messages, row 1 is the first below the header.
 
 import codecs
 import csv
+import logging
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -16,6 +17,8 @@ import pyarrow.parquet
 
 from sgpa.core.errors import InputError, first_line
 from sgpa.core.files import check_file_name
+
+log = logging.getLogger(__name__)
 
 DELIMITERS = (",", ";", "\t")  # some spreadsheets write semicolons or tabs
 COMPARED = 20  # rows of which a delimiter must make equally many columns
@@ -120,15 +123,18 @@ def _by_column(path: Path, rows: Any) -> Table:
 
 
 def choose_column(path: Path, table: Table, given: str | None, common: Sequence[str], what: str) -> str:
-    """The column the caller named, or the first common name that the file has."""
+    """The column the caller named, or the first common name that the file has; one line names it if others
+    would do too."""
     if given is not None:
         if given not in table:
             raise InputError(f"{path} has no column {given!r}; its columns are {_shown(table)}")
         return given
     lower = {name.strip().lower(): name for name in reversed(list(table))}  # the first of equal names wins
-    for name in common:
-        if name in lower:
-            return lower[name]
+    if found := [lower[name] for name in common if name in lower]:
+        if len(found) > 1:
+            others = _shown(found[1:])
+            log.warning("%s: the %s is read from column %r, not from %s", path, what, found[0], others)
+        return found[0]
     raise InputError(
         f"{path}: which column holds the {what}? Its columns are {_shown(table)}; "
         f"name one with {what}_column, or call it {common[0]!r}"

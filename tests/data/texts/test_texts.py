@@ -123,6 +123,16 @@ def test_classes_that_differ_in_case_only_are_named(tmp_path, caplog):
     assert caplog.messages == [f"{file}: 'Pos' and 'pos' are read as two classes; they differ in case only"]
 
 
+def test_a_column_that_was_chosen_among_several_is_named(tmp_path, caplog):
+    file = tmp_path / "a.csv"
+    file.write_text("text,Category,label\n" + "good,a,pos\nbad,b,neg\n" * 5, encoding="utf-8")
+    assert read_texts(file)[2] == ["neg", "pos"]
+    assert caplog.messages == [f"{file}: the label is read from column 'label', not from Category"]
+    caplog.clear()
+    assert read_texts(file, label_column="Category")[2] == ["a", "b"]
+    assert caplog.messages == []
+
+
 def test_a_label_that_is_nan_is_missing(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text("text,label\n" + "good,pos\nbad,neg\nfine,NaN\n", encoding="utf-8")
