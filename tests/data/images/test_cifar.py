@@ -344,6 +344,14 @@ def test_sixteen_bits_that_hold_smaller_numbers_are_refused_instead_of_read_as_b
     assert not read_images([black], 2).any()
 
 
+def test_twelve_bits_in_sixteen_are_said_to_be_read_as_nearly_black(tmp_path, caplog):
+    full = save(tmp_path / "full" / "1.png", Image.fromarray(np.full((4, 4), 4095 * 16, np.uint16)))
+    part = save(tmp_path / "part" / "1.png", Image.fromarray(np.full((4, 4), 4095, np.uint16)))
+    assert [int(pixels.max()) for pixels in read_images([full, part], 4)] == [255, 15]
+    (message,) = caplog.messages
+    assert message.startswith(f"{part.parent}: images of 16 bits that use less than a sixteenth")
+
+
 def test_all_images_that_cannot_be_read_are_counted(tmp_path):
     save(tmp_path / "cat" / "good.png", Image.new("RGB", (8, 8)))
     for i in range(5):

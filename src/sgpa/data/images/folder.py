@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 NOT_IMAGES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})  # written by file managers
 SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
 DARK = 256  # values of sixteen bits below which all are black in eight
+SHADES = 16  # of 256, that twelve bits in sixteen are read as
 CHUNK = 256  # images decoded between two calls of `progress`
 
 
@@ -129,6 +130,15 @@ def _warn_of_skipped(directory: Path, names: tuple[str, ...], why: str) -> None:
         log.warning("%s: skipped %s%s, %s", directory, ", ".join(names[:3]), more, why)
 
 
+@cache
+def _warn_of_dark(folder: Path) -> None:
+    log.warning(
+        "%s: images of 16 bits that use less than a sixteenth of their range are read as nearly black; "
+        "stretch them to 65535 if they hold 12 bits",
+        folder,
+    )
+
+
 def _may_be_image(file: Path) -> bool:
     """Whether the ending of the name is that of a format Pillow reads, or there is none."""
     return not file.suffix or Image.registered_extensions().get(file.suffix.lower()) in Image.OPEN
@@ -178,7 +188,10 @@ def _square(file: Path, size: int) -> NDArray[np.uint8]:
                 raise InputError(
                     f"{file} is {image.width} x {image.height} pixels, too small to be an image; delete it"
                 )
-            return square_pixels(image, size)
+            pixels = square_pixels(image, size)
+            if image.mode.startswith("I") and 0 < pixels.max() < SHADES:
+                _warn_of_dark(file.parent)
+            return pixels
     except InputError:
         raise
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
