@@ -90,9 +90,10 @@ def test_a_model_is_exported_from_the_command_line(cells, photos, tmp_path):
     answers = [json.loads(sgpa("predict", run, photos, "--json").out) for run in (cell, model)]
     assert answers[0] == answers[1]
     assert "is not empty" in sgpa("export", cell, model).complaint
-    several = sgpa("export", cells.parent, tmp_path / "default")
+    several = sgpa("export", cells.parent, tmp_path / "the default")
+    assert f"Next: sgpa predict '{tmp_path / 'the default'}'" in " ".join(several.out.split())
     assert f"Using {cells / 'kernel-sgpa-0'}, one of {len(CATALOGUE)} cells" in several.err
-    assert json.loads((tmp_path / "default" / "run.json").read_text())["method"] == "sgpa"
+    assert json.loads((tmp_path / "the default" / "run.json").read_text())["method"] == "sgpa"
     assert "is not a folder" in sgpa("export", tmp_path / "nothing", tmp_path / "x").complaint
 
 

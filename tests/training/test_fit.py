@@ -295,6 +295,8 @@ def test_strings_as_inputs_are_told_where_texts_are_read():
         InputError, match="inputs are strings, not arrays; texts and SMILES are read from tab"
     ):
         sgpa.fit(["a good film", "a bad film"] * 20, [1, 0] * 20)
+    with pytest.raises(InputError, match="inputs are strings, not arrays"):
+        sgpa.fit(np.array(["a good film", "a bad film"] * 20), [1, 0] * 20)
 
 
 def test_token_ids_of_one_byte_are_read():

@@ -1,6 +1,7 @@
 """What `sgpa train images`, `text` and `molecules` share: train, test, choose and report."""
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -111,7 +112,7 @@ def train_user_data(
     typer.echo(comparison, nl=bool(comparison))
     show_judgement(results)
     show_doubt(out)
-    typer.echo(f"Report: {page}\nRun: {out}\nNext: sgpa predict {out} FILES")
+    typer.echo(f"Report: {page}\nRun: {out}\nNext: sgpa predict {quote(str(out))} FILES")
 
 
 def _announce(run_folder: "RunFolder", seed: int) -> None:

@@ -54,6 +54,7 @@ def read_columns(path: Path) -> Table:
 
 
 def _parquet(path: Path) -> Table:
+    _check_names(path, pyarrow.parquet.read_schema(path).names)
     table = pyarrow.parquet.read_table(path)
     return {name: table.column(name).to_pylist() for name in table.column_names}
 
@@ -104,8 +105,7 @@ def _delimiter(file: TextIO) -> str:
 
 def _by_column(path: Path, rows: Any) -> Table:
     names: list[str] = next(rows, [])
-    if len(set(names)) != len(names):
-        raise InputError(f"{path}: two columns have the same name in {_shown(names)}; rename one")
+    _check_names(path, names)
     table: Table = {name: [] for name in names}
     count = 0
     for cells in rows:
@@ -120,6 +120,11 @@ def _by_column(path: Path, rows: Any) -> Table:
         for name, cell in zip(names, cells, strict=True):
             table[name].append(cell or None)
     return table
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    if len(set(names)) != len(names):
+        raise InputError(f"{path}: two columns have the same name in {_shown(names)}; rename one")
 
 
 def choose_column(path: Path, table: Table, given: str | None, common: Sequence[str], what: str) -> str:

@@ -56,7 +56,7 @@ def as_data(inputs: Any, targets: Any, *, regression: bool, name: str = "") -> t
             f"fit: {name}targets have label {int(y.min())} (allowed: 0 or more); number the classes from 0, "
             "as 0 and 1 for -1 and 1"
         )
-    if isinstance(inputs, Sequence) and len(inputs) and isinstance(inputs[0], str):
+    if isinstance(inputs, Sequence | np.ndarray) and len(inputs) and isinstance(inputs[0], str):
         raise InputError(
             f"fit: {name}inputs are strings, not arrays; texts and SMILES are read from tables, as in `sgpa "
             "train text FILE.csv`"

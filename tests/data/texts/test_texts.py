@@ -1,5 +1,6 @@
 import os
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -147,6 +148,10 @@ def test_columns_without_a_name_are_shown_as_such(tmp_path):
         InputError, match=r"the same name in text, label, \(no name\), \(no name\); rename one"
     ):
         read_texts(file)
+    columns = [pa.array(["good", "bad"])] * 3
+    pq.write_table(pa.Table.from_arrays(columns, names=["text", "text", "label"]), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="two columns have the same name in text, text, label; rename one"):
+        read_texts(tmp_path / "a.parquet")
 
 
 def test_file_without_labels_is_read(tmp_path):
