@@ -25,7 +25,7 @@ from sgpa.models import (
     saving,
 )
 from sgpa.training.compare import Comparison, fold_temperature
-from sgpa.training.defaults import defaults_for
+from sgpa.training.defaults import defaults_for, patch_size
 from sgpa.training.fit_display import Display
 from sgpa.training.fit_split import held_out_split
 from sgpa.training.optim import OptimConfig
@@ -288,6 +288,16 @@ def test_whole_numbers_without_padding_are_said_to_be_read_as_token_ids(caplog):
         "fit: inputs [40, 3] of whole numbers are read as token ids, whose size means nothing; a table of "
         "numbers [N, F] is not supported: gradient boosting or a Gaussian process suits it better"
     )
+
+
+def test_images_that_no_patch_divides_are_named(caplog):
+    assert [patch_size(side) for side in (8, 13, 28, 32, 289)] == [2, 1, 4, 4, 17]
+    assert caplog.messages == []
+    assert patch_size(31) == 1
+    assert caplog.messages == [
+        "images of 31 x 31 pixels can only be cut into single pixels, which are 961 tokens and slow; a side "
+        "that is a multiple of 8 is cut into 64"
+    ]
 
 
 def test_strings_as_inputs_are_told_where_texts_are_read():
