@@ -17,5 +17,9 @@ def test_absolute_and_relative_paths_are_shown_as_they_are():
     assert [_input(answer, None) for answer in answers] == ["/a/b.png", "c.png"]
 
 
+def test_an_empty_text_is_shown_by_its_row():
+    assert _input({"file": "a.csv", "row": 3, "text": ""}, None) == "row 3"
+
+
 def test_texts_have_no_folder():
     assert _common_folder([{"file": "a.csv", "text": "x"}]) is None

@@ -38,7 +38,10 @@ def test_a_run_reads_paths_and_pillow_images():
     (alone,) = trained.predict(str(PHOTOS[0]))
     assert alone.file == answers[0].file
     pixels = trained.reader.read(PHOTOS).inputs
-    assert trained.predict(pixels.numpy())[1].entropy == answers[1].entropy
+    for array in (pixels.numpy(), list(pixels.numpy()), pixels.flip(3).numpy()[..., ::-1]):
+        assert trained.predict(array)[1].entropy == answers[1].entropy
+    with pytest.raises(InputError, match="trained on uint8 pixels; give uint8 from 0 to 255"):
+        trained.predict(pixels.numpy() / 255)
     with pytest.raises(InputError, match="mix images and paths"):
         trained.predict([PHOTOS[0], Image.open(PHOTOS[1])])
     with pytest.raises(InputError, match=r"inputs of type dict \(allowed: paths, strings"):

@@ -366,6 +366,14 @@ def test_errors_name_the_options_of_the_command(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_among_the_images_is_refused(photos):
+    before = sorted(photos.rglob("*"))
+    for out in (photos, photos / "runs" / "photos"):
+        complaint = sgpa("train", "images", photos, "--out", out, "--size", 8, *TINY).complaint
+        assert f"--out {out} lies in the folder of the images, {photos}; name a folder outside" in complaint
+    assert sorted(photos.rglob("*")) == before
+
+
 def test_a_folder_of_another_run_is_refused_and_unchanged(photos, tmp_path):
     (tmp_path / "recipe.json").write_text("{}")
     complaint = sgpa("train", "images", photos, "--out", tmp_path, *SETTINGS).complaint

@@ -90,9 +90,10 @@ def test_a_model_is_exported_from_the_command_line(cells, photos, tmp_path):
     answers = [json.loads(sgpa("predict", run, photos, "--json").out) for run in (cell, model)]
     assert answers[0] == answers[1]
     assert "is not empty" in sgpa("export", cell, model).complaint
-    several = sgpa("export", cells.parent, tmp_path / "default")
+    several = sgpa("export", cells.parent, tmp_path / "the default")
+    assert f"Next: sgpa predict '{tmp_path / 'the default'}'" in " ".join(several.out.split())
     assert f"Using {cells / 'kernel-sgpa-0'}, one of {len(CATALOGUE)} cells" in several.err
-    assert json.loads((tmp_path / "default" / "run.json").read_text())["method"] == "sgpa"
+    assert json.loads((tmp_path / "the default" / "run.json").read_text())["method"] == "sgpa"
     assert "is not a folder" in sgpa("export", tmp_path / "nothing", tmp_path / "x").complaint
 
 
@@ -278,8 +279,17 @@ def test_a_string_that_is_the_name_of_a_file_of_texts_is_read_as_one(tmp_path, t
     monkeypatch.chdir(tmp_path)
     for given in (name, [name], str(tmp_path / name)):
         assert len(read_given(reader, given).metadata) == rows
-    for text in ("b.csv", "a film " * 1000 + ".csv", "a film"):  # no files
+    for text in ("a film " * 1000 + ".csv", "a film"):  # no files
         assert [row["text"] for row in read_given(reader, text).metadata] == [text.strip()]
+    assert [row["text"] for row in read_given(reader, ["b.csv"]).metadata] == ["b.csv"]
+    with pytest.raises(InputError, match=r"b\.csv does not exist; check the path"):
+        read_given(reader, "b.csv")
+
+
+def test_arrays_and_columns_of_strings_are_texts(tokenizer):
+    reader, texts = TextReader(tokenizer=tokenizer), ["a good film", "a bad film"]
+    for given in (np.array(texts), np.array(texts, dtype=object), tuple(texts)):
+        assert [row["text"] for row in read_given(reader, given).metadata] == texts
 
 
 @pytest.mark.parametrize(

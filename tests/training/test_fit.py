@@ -25,7 +25,7 @@ from sgpa.models import (
     saving,
 )
 from sgpa.training.compare import Comparison, fold_temperature
-from sgpa.training.defaults import defaults_for
+from sgpa.training.defaults import defaults_for, patch_size
 from sgpa.training.fit_display import Display
 from sgpa.training.fit_split import held_out_split
 from sgpa.training.optim import OptimConfig
@@ -225,6 +225,8 @@ def test_bad_arguments_are_refused(tmp_path):
         "fit: inputs=[40, 8, 8, 3] (allowed: square images [N, C, H, H]; these look like [N, H, W, C]: use "
         "inputs.transpose(0, 3, 1, 2), of tensors permute)"
     )
+    with pytest.raises(InputError, match="inputs are complex numbers"):
+        sgpa.fit(x + 1j, y)
     with pytest.raises(InputError, match="inputs of type list are no array"):
         sgpa.fit([[1, 2], [3]] * 20, y)
 
@@ -276,6 +278,35 @@ def test_whole_numbers_that_are_no_token_ids_are_refused(row):
         "are 1 or more, and 0 fills up the end of short rows; a table of numbers [N, F] is not supported: "
         "gradient boosting or a Gaussian process suits it better"
     )
+
+
+def test_whole_numbers_without_padding_are_said_to_be_read_as_token_ids(caplog):
+    _, y = two_classes()
+    sgpa.fit(torch.randint(1, 9, (40, 3)), y, steps=2, method="mle", on_progress=lambda _: None)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "fit: inputs [40, 3] of whole numbers are read as token ids, whose size means nothing; a table of "
+        "numbers [N, F] is not supported: gradient boosting or a Gaussian process suits it better"
+    )
+
+
+def test_images_that_no_patch_divides_are_named(caplog):
+    assert [patch_size(side) for side in (8, 13, 28, 32, 289)] == [2, 1, 4, 4, 17]
+    assert caplog.messages == []
+    assert patch_size(31) == 1
+    assert caplog.messages == [
+        "images of 31 x 31 pixels can only be cut into single pixels, which are 961 tokens and slow; a side "
+        "that is a multiple of 8 is cut into 64"
+    ]
+
+
+def test_strings_as_inputs_are_told_where_texts_are_read():
+    with pytest.raises(
+        InputError, match="inputs are strings, not arrays; texts and SMILES are read from tab"
+    ):
+        sgpa.fit(["a good film", "a bad film"] * 20, [1, 0] * 20)
+    with pytest.raises(InputError, match="inputs are strings, not arrays"):
+        sgpa.fit(np.array(["a good film", "a bad film"] * 20), [1, 0] * 20)
 
 
 def test_token_ids_of_one_byte_are_read():

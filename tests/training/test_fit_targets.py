@@ -34,7 +34,7 @@ def test_words_are_classes_whatever_holds_them(kind):
     assert (y.tolist(), classes) == ([1, 0, 1], ("cat", "dog"))
 
 
-@pytest.mark.parametrize("nothing", [None, float("nan"), " "])
+@pytest.mark.parametrize("nothing", [None, float("nan"), " ", "nan"])
 @pytest.mark.parametrize("kind", [list, Column])
 def test_a_missing_word_is_named_by_its_row(nothing, kind):
     for words, row in ((["cat", "dog", nothing, nothing], 3), ([nothing, "dog"], 1)):

@@ -132,9 +132,9 @@ def test_images_in_another_unit_than_in_training_are_refused(tmp_path):
     pixels = images.to(torch.uint8)
     for trained, asked in (
         (pixels, {"refused": [pixels.float(), pixels / 255], "read": [pixels, (pixels / 255 - 0.5) / 0.3]}),
-        (pixels.float(), {"refused": [pixels], "read": [pixels.float()]}),
+        (pixels.float(), {"refused": [pixels, pixels / 255], "read": [pixels.float(), pixels * 0.0]}),
         ((pixels / 255 - 0.5) / 0.3, {"refused": [pixels], "read": [(pixels / 255 - 0.5) / 0.3]}),
-        (pixels / 255, {"refused": [], "read": [pixels, pixels / 255]}),  # bytes are divided by 255
+        (pixels / 255, {"refused": [pixels.float()], "read": [pixels, pixels / 255]}),  # bytes are divided
     ):
         made = sgpa.fit(trained, y, steps=2, method="mle", **QUIET)
         for given in asked["refused"]:

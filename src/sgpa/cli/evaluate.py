@@ -17,8 +17,8 @@ def evaluate(
 ) -> None:
     """Test a finished run, or all cells of a run folder, on held-out data and write results.json.
 
-    Recipes may add shifted and out-of-distribution data. The data are read again; if they have changed since
-    the training, the command refuses.
+    Recipes may add shifted and out-of-distribution data. Saved results are shown; with --again, or where
+    there are none, the data are read, and refused if they have changed since the training.
     """
     from sgpa.core.devices import check_device
     from sgpa.experiments.runner import (

@@ -1,6 +1,7 @@
 """`sgpa export`: a model that can be copied elsewhere."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -16,4 +17,4 @@ def export(
     saved_predictor(run).export(folder)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     typer.echo(f"Model: {folder} ({size / 1e6:.1f} MB)")
-    typer.echo(f"Next: sgpa predict {folder} ...")
+    typer.echo(f"Next: sgpa predict {quote(str(folder))} ...")

@@ -177,4 +177,6 @@ def _input(answer: "Answer", folder: Path | None) -> str:
     if text is None:
         file = Path(answer["file"])
         return str(file if folder is None else file.relative_to(folder))
+    if not text:
+        return f"row {answer['row']}"
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."

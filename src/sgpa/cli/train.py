@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -213,7 +214,7 @@ def train_recipe(
         run_cells(run_folder, [row], seed, bars.on_progress, evaluate=False)
     if process_group.leader():
         cell = run_folder.cell(row, seed)
-        typer.echo(f"Run: {cell}\nNext: sgpa evaluate {cell}")
+        typer.echo(f"Run: {cell}\nNext: sgpa evaluate {quote(str(cell))}")
 
 
 def _command(name: str) -> Callable[..., None]:

@@ -1,6 +1,7 @@
 """What `sgpa train images`, `text` and `molecules` share: train, test, choose and report."""
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -13,6 +14,7 @@ from sgpa.cli.options import (
     show_tables,
 )
 from sgpa.cli.progress import ProgressBars, console
+from sgpa.core.errors import InputError
 from sgpa.core.names import method_id
 
 if TYPE_CHECKING:
@@ -90,6 +92,7 @@ def train_user_data(
     with rename_arguments_in_errors({"max_error=": "--max-error "}):
         recipe = user_recipe(task, len(splits.train), methods=methods, **given)
     out = out or Path("runs") / recipe.name
+    _check_outside(out, Path(task.path))
     run_folder = RunFolder.of(recipe, out, settings, device=device)
     check_unchanged(run_folder, seed)
     run_folder.check()
@@ -111,7 +114,13 @@ def train_user_data(
     typer.echo(comparison, nl=bool(comparison))
     show_judgement(results)
     show_doubt(out)
-    typer.echo(f"Report: {page}\nRun: {out}\nNext: sgpa predict {out} FILES")
+    typer.echo(f"Report: {page}\nRun: {out}\nNext: sgpa predict {quote(str(out))} FILES")
+
+
+def _check_outside(out: Path, data: Path) -> None:
+    """Raise where the run would lie among the images, whose folders are read as classes."""
+    if data.is_dir() and out.resolve().is_relative_to(data.resolve()):
+        raise InputError(f"--out {out} lies in the folder of the images, {data}; name a folder outside of it")
 
 
 def _announce(run_folder: "RunFolder", seed: int) -> None:

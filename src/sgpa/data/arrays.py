@@ -17,6 +17,8 @@ def as_inputs(inputs: Any, name: str = "inputs") -> Inputs:
     if isinstance(inputs, Features | Graphs | Words):
         return inputs
     x = as_tensor(inputs, name)
+    if x.is_complex():
+        raise InputError(f"{name} are complex numbers (allowed: real ones)")
     if x.dtype in (torch.float64, torch.float16, torch.bfloat16):
         return x.float()
     return x.long() if x.dtype in SHORT or (x.dtype == torch.uint8 and x.ndim <= 2) else x

@@ -5,6 +5,7 @@ In messages, row 1 is the first below the header.
 
 import codecs
 import csv
+import logging
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -16,6 +17,8 @@ import pyarrow.parquet
 
 from sgpa.core.errors import InputError, first_line
 from sgpa.core.files import check_file_name
+
+log = logging.getLogger(__name__)
 
 DELIMITERS = (",", ";", "\t")  # some spreadsheets write semicolons or tabs
 COMPARED = 20  # rows of which a delimiter must make equally many columns
@@ -51,6 +54,7 @@ def read_columns(path: Path) -> Table:
 
 
 def _parquet(path: Path) -> Table:
+    _check_names(path, pyarrow.parquet.read_schema(path).names)
     table = pyarrow.parquet.read_table(path)
     return {name: table.column(name).to_pylist() for name in table.column_names}
 
@@ -101,8 +105,7 @@ def _delimiter(file: TextIO) -> str:
 
 def _by_column(path: Path, rows: Any) -> Table:
     names: list[str] = next(rows, [])
-    if len(set(names)) != len(names):
-        raise InputError(f"{path}: two columns have the same name in {_shown(names)}; rename one")
+    _check_names(path, names)
     table: Table = {name: [] for name in names}
     count = 0
     for cells in rows:
@@ -119,16 +122,24 @@ def _by_column(path: Path, rows: Any) -> Table:
     return table
 
 
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    if len(set(names)) != len(names):
+        raise InputError(f"{path}: two columns have the same name in {_shown(names)}; rename one")
+
+
 def choose_column(path: Path, table: Table, given: str | None, common: Sequence[str], what: str) -> str:
-    """The column the caller named, or the first common name that the file has."""
+    """The column the caller named, or the first common name that the file has; one line names it if others
+    would do too."""
     if given is not None:
         if given not in table:
             raise InputError(f"{path} has no column {given!r}; its columns are {_shown(table)}")
         return given
     lower = {name.strip().lower(): name for name in reversed(list(table))}  # the first of equal names wins
-    for name in common:
-        if name in lower:
-            return lower[name]
+    if found := [lower[name] for name in common if name in lower]:
+        if len(found) > 1:
+            others = _shown(found[1:])
+            log.warning("%s: the %s is read from column %r, not from %s", path, what, found[0], others)
+        return found[0]
     raise InputError(
         f"{path}: which column holds the {what}? Its columns are {_shown(table)}; "
         f"name one with {what}_column, or call it {common[0]!r}"
@@ -138,6 +149,7 @@ def choose_column(path: Path, table: Table, given: str | None, common: Sequence[
 def _shown(names: Collection[str]) -> str:
     """The columns of a table in a message; without a header the names are whole texts."""
     short = [name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..." for name in names]
+    short = [name if name.strip() else "(no name)" for name in short]
     more = f" and {len(short) - MOST} more" if len(short) > MOST else ""
     header = " (the first row must hold the names)" if any(len(name) > LONGEST for name in names) else ""
     return ", ".join(short[:MOST]) + more + header

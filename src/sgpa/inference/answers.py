@@ -19,8 +19,10 @@ from sgpa.inference.answer_list import AnswerList
 from sgpa.inference.given import read_given
 from sgpa.inference.judged import judged
 from sgpa.inference.novelty import NoveltyOf
+from sgpa.inference.pixels import check_unit
 from sgpa.inference.readers import Reader, Rows, read
 from sgpa.inference.trust import TrustRule
+from sgpa.models.config.embedding import EmbeddingConfig
 
 Answer = dict[str, Any]
 UNREADABLE = "unreadable"
@@ -31,7 +33,8 @@ class Trained:
     """A trained predictor with its reader; the training data are not needed.
 
     `rule` says which answers to trust. `novelty` measures how unfamiliar an input is; None for runs of
-    version 0.1 and where too few rows were held out.
+    version 0.1 and where too few rows were held out. `embedding` is the model's own, which knows the unit of
+    the images of training.
     """
 
     predictor: Predictor
@@ -39,6 +42,7 @@ class Trained:
     rule: TrustRule
     classes: tuple[str, ...] = ()  # empty for regression
     novelty: NoveltyOf | None = None
+    embedding: EmbeddingConfig | None = None
 
     def __repr__(self) -> str:
         classes = f", classes={', '.join(self.classes[:10])}" if self.classes else ""
@@ -72,7 +76,8 @@ class Trained:
         Args:
             inputs: One input, or a sequence of them. Models of images take paths of image files and folders,
                 and Pillow images; models of texts and molecules take texts and SMILES as strings, and files
-                of them (.csv, .tsv, .parquet, .txt) as paths. All take tensors and arrays as `fit` does.
+                of them (.csv, .tsv, .parquet, .txt) as paths. All take tensors, arrays and lists of numbers
+                as `fit` does.
             column: The column of texts or SMILES in tables; guessed by default.
             strict: Raise for an input that cannot be read. By default it gets the answer "unreadable", which
                 is not trusted, with the reason; only inputs that are all unreadable are an error.
@@ -84,7 +89,10 @@ class Trained:
             >>> model = sgpa.load("runs/photos")  # doctest: +SKIP
             >>> [(answer.label, answer.trust) for answer in model.predict("holiday/")]  # doctest: +SKIP
         """
-        return AnswerList(self.answers(read_given(self.reader, inputs, column, strict=strict)))
+        rows = read_given(self.reader, inputs, column, strict=strict)
+        if self.embedding is not None:
+            check_unit(self.embedding, rows.inputs)
+        return AnswerList(self.answers(rows))
 
     def _repr_html_(self) -> str:
         """A table for notebooks: what is predicted, by which method, which answers are trusted."""

@@ -120,7 +120,8 @@ class SavedPredictor:
             )
         models, calibrated, combined, novelty = self.read(device)
         predictor = predictor_of(self.method, models, calibrated, combined)
-        return Trained(predictor, readers.load(self.reader), self.rule, self.classes, novelty)
+        reader, embedding = readers.load(self.reader), models[0].config.embedding
+        return Trained(predictor, reader, self.rule, self.classes, novelty, embedding)
 
     def _check(self, models: Sequence[Transformer], novelty: NoveltyOf | None) -> None:
         """Raise unless models, classes and rule belong together."""

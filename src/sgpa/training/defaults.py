@@ -6,6 +6,7 @@ starts near the point model (Cheng-Boots form, small initial variance, few globa
 augmented (`sgpa.data.images.augmentation`), have attention pooling and a longer first stage.
 """
 
+import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +25,8 @@ from sgpa.models import (
 )
 from sgpa.models.config.embedding import EmbeddingConfig
 from sgpa.training.optim import MOST, OptimConfig
+
+log = logging.getLogger(__name__)
 
 VALIDATION_SHARE = 0.15  # of the rows are held out to select the epoch and the method
 MIN_ROWS = 10  # in all, held-out rows included
@@ -244,4 +247,15 @@ def patch_size(size: int) -> int:
     """The patch size that cuts an image into about 8 x 8 patches, of 2 x 2 pixels or more where possible."""
     divisors = [d for d in range(1, size) if size % d == 0] or [1]
     larger = [d for d in divisors if d >= 2] or divisors
-    return min(larger, key=lambda d: abs(size // d - PATCHES))
+    chosen = min(larger, key=lambda d: abs(size // d - PATCHES))
+    if chosen == 1 and size > 2 * PATCHES:
+        log.warning(
+            "images of %d x %d pixels can only be cut into single pixels, which are %d tokens and slow; a "
+            "side that is a multiple of %d is cut into %d",
+            size,
+            size,
+            size**2,
+            PATCHES,
+            PATCHES**2,
+        )
+    return chosen

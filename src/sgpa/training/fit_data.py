@@ -1,5 +1,7 @@
 """What `fit` accepts as data: arrays, lists and tensors, checked and converted before anything is trained."""
 
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from sgpa.models.config.embedding import EmbeddingConfig
 from sgpa.training.defaults import FEATURE_DROP, MIN_ROWS, group_for, patch_size
 from sgpa.training.fit_split import held_out_split
 from sgpa.training.fit_targets import Classes, as_targets, check_classes, check_labels, check_values
+
+log = logging.getLogger(__name__)
 
 KINDS = (
     "images [N, C, H, W], token ids [N, T] of an integer type, features [N, T, F] of a float type, "
@@ -51,6 +55,11 @@ def as_data(inputs: Any, targets: Any, *, regression: bool, name: str = "") -> t
         raise InputError(
             f"fit: {name}targets have label {int(y.min())} (allowed: 0 or more); number the classes from 0, "
             "as 0 and 1 for -1 and 1"
+        )
+    if isinstance(inputs, Sequence | np.ndarray) and len(inputs) and isinstance(inputs[0], str):
+        raise InputError(
+            f"fit: {name}inputs are strings, not arrays; texts and SMILES are read from tables, as in `sgpa "
+            "train text FILE.csv`"
         )
     x = as_inputs(inputs, f"fit: {name}inputs")
     for part in (*tensors_of(x), y):
@@ -172,7 +181,10 @@ def infer_embedding(inputs: Inputs) -> EmbeddingConfig:
 
 
 def _refuse_table(inputs: Tensor) -> None:
-    """Raise unless these rows of numbers are token ids, which are above 0 but for padding at the end."""
+    """Raise unless these rows of numbers are token ids, which are above 0 but for padding at the end.
+
+    Without padding they may be a table all the same, which one line says.
+    """
     read, advice = (
         f"fit: inputs have shape {list(inputs.shape)} and type {inputs.dtype}",
         "a table of numbers [N, F] is not supported: gradient boosting or a Gaussian process suits it better",
@@ -183,4 +195,10 @@ def _refuse_table(inputs: Tensor) -> None:
         raise InputError(
             f"{read}, with 0 or less before other numbers; token ids are 1 or more, and 0 fills up the end "
             f"of short rows; {advice}"
+        )
+    if bool(inputs.all()):  # tables of counts look the same
+        log.warning(
+            "fit: inputs %s of whole numbers are read as token ids, whose size means nothing; %s",
+            list(inputs.shape),
+            advice,
         )

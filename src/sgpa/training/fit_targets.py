@@ -98,7 +98,7 @@ def _words(targets: Any) -> list[Any] | None:
 
 
 def _missing(label: Any) -> bool:
-    """Whether a label among words is none: None, NaN, the missing values of pandas, or blank."""
+    """Whether a label among words is none: None, NaN (as numpy writes it too), one of pandas, or blank."""
     if isinstance(label, str):
-        return not label.strip()
+        return label.strip().lower() in ("", "nan")
     return label is None or label != label or type(label).__name__ in ("NAType", "NaTType")  # noqa: PLR0124

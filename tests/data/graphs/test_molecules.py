@@ -139,6 +139,7 @@ def test_vocabulary_is_read_back_from_its_file(tmp_path):
         ),
         ("smiles,y\nCN(C)(C)(C)C,1\n", {}, r"row 1: .*Explicit valence for atom # 1 N, 5, is greater"),
         ("smiles,y\nCé,1\n", {}, "row 1: invalid SMILES"),
+        ("smiles,y\nCC O,1\n", {}, "row 1: invalid SMILES 'CC O': it contains a blank"),
         ("smiles,y\n,1\n", {}, "row 1: the SMILES is missing"),
         ("smiles,y\nN->[Fe],1\n", {}, "row 1: .*bond of type DATIVE; known are SINGLE"),
         ("smiles,y\nCC,\n", {}, "row 1: the target is missing"),

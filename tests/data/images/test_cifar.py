@@ -14,6 +14,7 @@ from sgpa.core.files import write_tensors
 from sgpa.data.images.augment import three_augment
 from sgpa.data.images.cifar import OOD_SETS, PAPER_OOD_ROWS, cifar, load_images, ood_images
 from sgpa.data.images.folder import image_folder, read_images
+from sgpa.inference.readers import ImageReader
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -313,8 +314,42 @@ def test_stray_files_are_skipped_with_one_line_each_kind(tmp_path, caplog):
     image_folder(tmp_path)  # said once
     assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
         "skipped list.txt, outside the class folders",
-        "skipped cat/README.md, not named as an image",
+        "skipped cat/README.md, in no image format that is read",
     ]
+
+
+def test_a_class_whose_images_have_no_format_that_is_read_says_so(tmp_path, caplog):
+    save(tmp_path / "cat" / "1.png", Image.new("RGB", (8, 8)))
+    (tmp_path / "cat" / "list.pdf").write_text("Pillow only writes these")
+    (tmp_path / "dog").mkdir()
+    (tmp_path / "dog" / "phone.heic").write_text("x")
+    with pytest.raises(InputError, match=r"dog has phone.heic, but no image in a format that is read; conv"):
+        image_folder(tmp_path)
+    save(tmp_path / "dog" / "1.png", Image.new("RGB", (8, 8)))
+    assert len(image_folder(tmp_path)[0]) == 2
+    assert "skipped cat/list.pdf, dog/phone.heic, in no image format that is read" in caplog.text
+
+
+@pytest.mark.parametrize(("kind", "low", "high"), [(np.uint16, 3, 255), (np.int32, -5, 9000)])
+def test_sixteen_bits_that_hold_smaller_numbers_are_refused_instead_of_read_as_black(
+    tmp_path, kind, low, high
+):
+    image = Image.fromarray(np.array([[low, high], [low, high]], kind))
+    file = save(tmp_path / "1.tif", image)
+    with pytest.raises(InputError, match=rf"16 bits, but values from {low} to {high} instead of 65535"):
+        read_images([file], 2)
+    with pytest.raises(InputError, match=r"image 2 cannot be read \(it has 16 bits"):
+        ImageReader().read_pictures([Image.new("L", (2, 2)), image])
+    black = save(tmp_path / "black.tif", Image.fromarray(np.zeros((4, 4), np.uint16)))
+    assert not read_images([black], 2).any()
+
+
+def test_twelve_bits_in_sixteen_are_said_to_be_read_as_nearly_black(tmp_path, caplog):
+    full = save(tmp_path / "full" / "1.png", Image.fromarray(np.full((4, 4), 4095 * 16, np.uint16)))
+    part = save(tmp_path / "part" / "1.png", Image.fromarray(np.full((4, 4), 4095, np.uint16)))
+    assert [int(pixels.max()) for pixels in read_images([full, part], 4)] == [255, 15]
+    (message,) = caplog.messages
+    assert message.startswith(f"{part.parent}: images of 16 bits that use less than a sixteenth")
 
 
 def test_all_images_that_cannot_be_read_are_counted(tmp_path):

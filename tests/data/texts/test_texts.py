@@ -1,5 +1,6 @@
 import os
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -107,6 +108,50 @@ def test_numeric_labels_are_ordered_by_number(tmp_path):
     _, labels, classes = read_texts(path, label_column="stars")
     assert classes == ["1", "2", "10"]
     assert labels.tolist() == [2, 1, 0, 2]
+
+
+def test_a_column_cannot_be_text_and_label(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("text,label\n" + "good,pos\nbad,neg\n" * 5, encoding="utf-8")
+    with pytest.raises(InputError, match=r"a\.csv: column 'label' cannot be both the text and the label"):
+        read_texts(file, text_column="label")
+
+
+def test_classes_that_differ_in_case_only_are_named(tmp_path, caplog):
+    file = tmp_path / "a.csv"
+    file.write_text("text,label\n" + "good,Pos\nfine,pos\nbad,neg\n" * 5, encoding="utf-8")
+    assert read_texts(file)[2] == ["Pos", "neg", "pos"]
+    assert caplog.messages == [f"{file}: 'Pos' and 'pos' are read as two classes; they differ in case only"]
+
+
+def test_a_column_that_was_chosen_among_several_is_named(tmp_path, caplog):
+    file = tmp_path / "a.csv"
+    file.write_text("text,Category,label\n" + "good,a,pos\nbad,b,neg\n" * 5, encoding="utf-8")
+    assert read_texts(file)[2] == ["neg", "pos"]
+    assert caplog.messages == [f"{file}: the label is read from column 'label', not from Category"]
+    caplog.clear()
+    assert read_texts(file, label_column="Category")[2] == ["a", "b"]
+    assert caplog.messages == []
+
+
+def test_a_label_that_is_nan_is_missing(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("text,label\n" + "good,pos\nbad,neg\nfine,NaN\n", encoding="utf-8")
+    with pytest.raises(InputError, match="row 3: no label in column 'label'"):
+        read_texts(file)
+
+
+def test_columns_without_a_name_are_shown_as_such(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("text,label,,\ngood,pos,,\n", encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"the same name in text, label, \(no name\), \(no name\); rename one"
+    ):
+        read_texts(file)
+    columns = [pa.array(["good", "bad"])] * 3
+    pq.write_table(pa.Table.from_arrays(columns, names=["text", "text", "label"]), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="two columns have the same name in text, text, label; rename one"):
+        read_texts(tmp_path / "a.parquet")
 
 
 def test_file_without_labels_is_read(tmp_path):

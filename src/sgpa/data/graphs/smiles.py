@@ -78,6 +78,8 @@ def _parsed(Chem: Any, smiles: object) -> Any:
     """RDKit's molecule, or an error with the reason why the SMILES is invalid."""
     if not isinstance(smiles, str) or not smiles.strip():
         raise InputError("the SMILES is missing")
+    if len(smiles.split()) > 1:  # RDKit would read the first word, and take the others for a name
+        raise InputError(f"invalid SMILES {smiles!r}: it contains a blank; correct it or remove the row")
     molecule = Chem.MolFromSmiles(smiles.strip()) if smiles.isascii() else None
     if molecule is not None and molecule.GetNumAtoms():
         return molecule

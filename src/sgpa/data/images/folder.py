@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 NOT_IMAGES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})  # written by file managers
 SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
+DARK = 256  # values of sixteen bits below which all are black in eight
+SHADES = 16  # of 256, that twelve bits in sixteen are read as
 CHUNK = 256  # images decoded between two calls of `progress`
 
 
@@ -37,7 +39,8 @@ def image_folder(directory: Path | str, size: int = 32) -> tuple[Tensor, Tensor,
     """Images of a folder with one sub-folder per class, in any format Pillow reads.
 
     Images are rotated according to their EXIF data, cut to the centred square and resized. Grey images get
-    three equal channels, transparent ones a white background. Hidden files, files with the ending of another
+    three equal channels, transparent ones a white background, of several frames or pages the first is read.
+    Hidden files, files with the ending of another
     format and everything that is not a regular file are skipped.
 
     Args:
@@ -83,11 +86,20 @@ def list_images(directory: Path) -> Listing:
         images = [file for file in below if _may_be_image(file)]
         others += [str(file.relative_to(directory)) for file in below if not _may_be_image(file)]
         if not images:
-            raise InputError(f"class folder {folder} has no image; add some or delete the folder")
+            raise InputError(_no_image(folder, below))
         files += images
         labels += [label] * len(images)
-    _warn_of_skipped(directory, tuple(others), "not named as an image")
+    _warn_of_skipped(directory, tuple(others), "in no image format that is read")
     return Listing(files, labels, [folder.name for folder in folders])
+
+
+def _no_image(folder: Path, files: Sequence[Path]) -> str:
+    if files:
+        return (
+            f"class folder {folder} has {files[0].name}, but no image in a format that is read; convert its "
+            "images to JPEG or PNG, or delete the folder"
+        )
+    return f"class folder {folder} has no image; add some or delete the folder"
 
 
 def _refuse_splits(directory: Path, folders: Sequence[Path]) -> None:
@@ -118,9 +130,18 @@ def _warn_of_skipped(directory: Path, names: tuple[str, ...], why: str) -> None:
         log.warning("%s: skipped %s%s, %s", directory, ", ".join(names[:3]), more, why)
 
 
+@cache
+def _warn_of_dark(folder: Path) -> None:
+    log.warning(
+        "%s: images of 16 bits that use less than a sixteenth of their range are read as nearly black; "
+        "stretch them to 65535 if they hold 12 bits",
+        folder,
+    )
+
+
 def _may_be_image(file: Path) -> bool:
-    """Whether the ending of the name is that of a format Pillow knows, or there is none."""
-    return not file.suffix or file.suffix.lower() in Image.registered_extensions()
+    """Whether the ending of the name is that of a format Pillow reads, or there is none."""
+    return not file.suffix or Image.registered_extensions().get(file.suffix.lower()) in Image.OPEN
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -167,7 +188,10 @@ def _square(file: Path, size: int) -> NDArray[np.uint8]:
                 raise InputError(
                     f"{file} is {image.width} x {image.height} pixels, too small to be an image; delete it"
                 )
-            return square_pixels(image, size)
+            pixels = square_pixels(image, size)
+            if image.mode.startswith("I") and 0 < pixels.max() < SHADES:
+                _warn_of_dark(file.parent)
+            return pixels
     except InputError:
         raise
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
@@ -186,6 +210,12 @@ def _colour(image: Image.Image) -> Image.Image:
     if image.mode == "F" or (image.mode == "I" and np.asarray(image).max() > 0xFFFF):
         raise ValueError(f"mode {image.mode} has no range of brightness to scale from")
     if image.mode.startswith("I"):  # sixteen bits, which Pillow would clip instead of scale
+        values = np.asarray(image)
+        if values.min() < 0 or 0 < values.max() < DARK:
+            raise ValueError(
+                f"it has 16 bits, but values from {values.min()} to {values.max()} instead of 65535, and "
+                "would be black; save it with 8 bits"
+            )
         image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
     if image.has_transparency_data:
         image = image.convert("RGBA")

@@ -1,6 +1,6 @@
 """Texts and labels from a table that a user brings."""
 
-import math
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,8 @@ from torch import Tensor
 
 from sgpa.core.errors import MOST_LISTED, InputError
 from sgpa.data.tables import ROWS, Table, choose_column, read_columns
+
+log = logging.getLogger(__name__)
 
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "body", "document", "comment", "message", "tweet")
 LABEL_COLUMNS = ("label", "labels", "class", "category", "target", "sentiment", "y")
@@ -36,8 +38,11 @@ def read_texts(
     table = read_columns(path)
     texts = _texts(path, table, text_column, TEXT_COLUMNS, "text")
     name = choose_column(path, table, label_column, LABEL_COLUMNS, "label")
+    if table[name] is texts:
+        raise InputError(f"{path}: column {name!r} cannot be both the text and the label; name two columns")
     values = _labels(path, name, table[name])
     classes = _ordered(values)
+    _warn_of_case(path, classes)
     if len(classes) < 2:
         raise InputError(f"{path}: every row has the label {classes[0]!r}; a classifier needs two classes")
     if len(values) >= 10 and len(classes) > len(values) / 2:
@@ -105,7 +110,7 @@ def _labels(path: Path, column: str, values: Sequence[Any]) -> list[str]:
     empty = [
         row
         for row, value in enumerate(values, 1)
-        if value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip()
+        if value is None or str(value).strip().lower() in ("", "nan")
     ]
     if empty:
         raise InputError(f"{path}, {_rows(empty)}: no label in column {column!r} ({ROWS}); {_advice(empty)}")
@@ -117,6 +122,14 @@ def _label(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value).strip()
+
+
+def _warn_of_case(path: Path, classes: Sequence[str]) -> None:
+    """Say where two classes differ in upper and lower case only, which is seldom meant."""
+    first: dict[str, str] = {}
+    for name in classes:
+        if (other := first.setdefault(name.lower(), name)) != name:
+            log.warning("%s: %r and %r are read as two classes; they differ in case only", path, other, name)
 
 
 def _ordered(labels: Sequence[str]) -> list[str]:

@@ -46,8 +46,13 @@ class ImageReader(Reader):
 
     def read_pictures(self, pictures: Sequence[Image.Image]) -> Rows:
         """Images in memory."""
-        pixels = np.stack([square_pixels(picture, self.size) for picture in pictures])
-        return Rows(self._inputs(pixels), [{"row": i} for i in range(1, len(pictures) + 1)])
+        pixels = []
+        for row, picture in enumerate(pictures, 1):
+            try:
+                pixels.append(square_pixels(picture, self.size))
+            except (OSError, ValueError) as error:
+                raise InputError(f"image {row} cannot be read ({error})") from None
+        return Rows(self._inputs(np.stack(pixels)), [{"row": i} for i in range(1, len(pictures) + 1)])
 
     def _inputs(self, pixels: NDArray[np.uint8]) -> Inputs:
         """What the model reads, from pixels [N, size, size, 3]."""
