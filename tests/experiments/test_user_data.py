@@ -129,7 +129,7 @@ def test_images_become_a_run_folder_with_a_report(photos, tmp_path):
     first = json.loads((copy / "recipe.json").read_text())["values"]["methods"][0]
     chosen = {"sgpa": "SGPA", "ts": "point model + temperature", "mle": "point model"}[first]
     assert f"chosen: {chosen}" in run.out
-    assert f"Using {copy / 'cells' / f'kernel-{first}-0'}, one of 2 cells" in shown.err
+    assert f"Using {copy / 'cells' / f'kernel-{first}-0'}, one of 2 models" in shown.err
     assert [answer["file"] for answer in answers] == [str(file) for file in fruit]
     assert {answer["label"] for answer in answers} <= {"apples", "limes"}
     assert results["title"] == "fruit: 24 images"
@@ -167,7 +167,7 @@ def test_texts_are_compared_evaluated_and_exported(reviews, tmp_path, monkeypatc
 
     ask = ("--text", "a good film", "--json")
     default = sgpa("predict", out, *ask)
-    assert f"Using {out / 'cells' / 'kernel-sgpa-0'}, one of 2 cells" in default.err
+    assert f"Using {out / 'cells' / 'kernel-sgpa-0'}, one of 2 models" in default.err
     assert default.out == sgpa("predict", out / "cells" / "kernel-sgpa-0", *ask).out
     assert sgpa("export", out, tmp_path / "model").code == 0
     assert sgpa("predict", tmp_path / "model", *ask).out == default.out

@@ -92,7 +92,7 @@ def test_a_model_is_exported_from_the_command_line(cells, photos, tmp_path):
     assert "is not empty" in sgpa("export", cell, model).complaint
     several = sgpa("export", cells.parent, tmp_path / "the default")
     assert f"Next: sgpa predict '{tmp_path / 'the default'}'" in " ".join(several.out.split())
-    assert f"Using {cells / 'kernel-sgpa-0'}, one of {len(CATALOGUE)} cells" in several.err
+    assert f"Using {cells / 'kernel-sgpa-0'}, one of {len(CATALOGUE)} models" in several.err
     assert json.loads((tmp_path / "the default" / "run.json").read_text())["method"] == "sgpa"
     assert "is not a folder" in sgpa("export", tmp_path / "nothing", tmp_path / "x").complaint
 
@@ -164,7 +164,7 @@ def test_errors_about_images_are_one_line(cells, tmp_path, monkeypatch, argument
 
 @pytest.mark.slow
 def test_folders_without_a_finished_run_are_refused(cells, photos, tmp_path):
-    assert f"one of {len(CATALOGUE)} cells" in sgpa("predict", cells.parent, photos).err
+    assert f"one of {len(CATALOGUE)} models" in sgpa("predict", cells.parent, photos).err
     assert "is not a folder" in sgpa("predict", tmp_path / "nowhere", photos).complaint
     assert "no run.json" in sgpa("predict", photos, photos).complaint
     lost = shutil.copytree(cells.parent, tmp_path / "lost")

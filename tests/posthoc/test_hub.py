@@ -26,6 +26,9 @@ def server(tmp_path, monkeypatch):
             calls.append((name, private))
             (tmp_path / name).mkdir(parents=True, exist_ok=exist_ok)
 
+        def file_exists(self, name, file):
+            return (tmp_path / name / file).exists()
+
         def upload_folder(self, *, repo_id, folder_path, commit_message):
             assert commit_message
             shutil.copytree(folder_path, tmp_path / repo_id, dirs_exist_ok=True)
@@ -38,6 +41,7 @@ def server(tmp_path, monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name: tmp_path / name)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda name, file: tmp_path / name / file)
     return tmp_path, calls
 
 
@@ -53,6 +57,19 @@ def test_an_adapter_comes_back_from_the_hub(gp, server):
     assert 'sgpa.attach(model, "me/my-gp")' in card
     assert "BertForSequenceClassification" in card
     assert card.startswith("---\nlibrary_name: sgpa\n")
+
+
+def test_the_repository_of_a_model_keeps_its_card(gp, server):
+    place, _ = server
+    (place / "me/model").mkdir(parents=True)
+    (place / "me/model/README.md").write_text("# My model\n", encoding="utf-8")
+    for _ in range(2):
+        gp.push_to_hub("me/model")
+        assert (place / "me/model/README.md").read_text(encoding="utf-8") == "# My model\n"
+    assert (place / "me/model/adapter.json").exists()
+    for _ in range(2):
+        gp.push_to_hub("me/my-gp")  # a card of ours is replaced
+    assert (place / "me/my-gp/README.md").exists()
 
 
 def test_wrong_names_and_a_hub_that_refuses_are_one_line(gp, server, monkeypatch):

@@ -69,7 +69,7 @@ def saved_predictor(run: Path) -> "SavedPredictor":
 
     cell, others = preferred_cell(run)
     if others:
-        text = f"Using {cell.folder}, one of {others + 1} cells; name another folder to use it"
+        text = f"Using {cell.folder}, one of {others + 1} models; name another folder to use it"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     return read_cell(cell)
 

@@ -81,7 +81,7 @@ def read_cell(cell: Cell) -> SavedPredictor:
 def _which(cell: Cell, others: int) -> str:
     method = METHOD_NAMES.get(cell.metadata.get("method", ""))
     title = "" if method is None else f"{method.title}, "
-    return f"{title}one of {others + 1} cells; name another folder to open it"
+    return f"{title}one of {others + 1} models; name another folder to open it"
 
 
 def _fitted(folder: Path, device: str) -> Fitted | Transformer:

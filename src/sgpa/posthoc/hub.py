@@ -9,6 +9,8 @@ from typing import Any
 
 from sgpa.core.errors import InputError, first_line
 from sgpa.posthoc.adapter import CONFIG, Adapter
+from sgpa.posthoc.card import FILE as CARD
+from sgpa.posthoc.card import is_free
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+")
 SECONDS = 10.0  # to wait for the hub's first answer
@@ -22,12 +24,19 @@ def push(adapter: Adapter, name: str, *, private: bool) -> str:
         adapter.save(Path(place), name)
         try:
             api.create_repo(name, private=private, exist_ok=True)
+            if _has_another_card(api, name):
+                (Path(place) / CARD).unlink()
             return str(api.upload_folder(repo_id=name, folder_path=place, commit_message="SGPA adapter"))
         except Exception as error:  # the errors of several network libraries
             raise InputError(
                 f"push_to_hub: {name} was not uploaded ({first_line(error)}); log in with `hf auth login`, "
                 "or use save_pretrained"
             ) from None
+
+
+def _has_another_card(api: Any, name: str) -> bool:
+    """Whether the repository has the card of a model, which stays."""
+    return api.file_exists(name, CARD) and not is_free(Path(_hub("push_to_hub").hf_hub_download(name, CARD)))
 
 
 def is_name(adapter: str | Path) -> bool:

@@ -95,7 +95,7 @@ def test_parquet_file_gives_graphs_targets_and_a_vocabulary():
 
 
 @needs_rdkit
-def test_csv_file_gives_graphs_targets_and_a_vocabulary(tmp_path):
+def test_csv_file_gives_graphs_targets_and_a_vocabulary(tmp_path, caplog):
     path = write(
         tmp_path / "a.csv", '\ufeffSMILES,name,Y\nCCO,"ethanol, pure",-0.5\n c1ccccc1 ,benzene,2\n\n'
     )
@@ -106,6 +106,7 @@ def test_csv_file_gives_graphs_targets_and_a_vocabulary(tmp_path):
     assert vocabulary == Vocabulary(("C", "O"))
     other = write(tmp_path / "c.csv", "drug,pIC50\nCC,1\n")
     assert read_molecules(other, smiles_column="drug").targets.tolist() == [1.0]  # the only other column
+    assert "the target is read from the only other column" in caplog.text
 
 
 @needs_rdkit

@@ -1,5 +1,6 @@
 """Tables of molecules that a user brings: SMILES and targets."""
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from sgpa.data.graphs.graph import Graph
 from sgpa.data.graphs.smiles import draw, learn_vocabulary, to_graph
 from sgpa.data.graphs.vocabulary import Vocabulary
 from sgpa.data.tables import choose_column, read_columns
+
+log = logging.getLogger(__name__)
 
 SMILES_NAMES = ("smiles", "canonical_smiles", "smile", "molecule")  # column names, in any case
 TARGET_NAMES = ("target", "y", "label", "value")
@@ -50,6 +53,8 @@ def read_molecules(
     smiles_column = choose_column(path, table, smiles_column, SMILES_NAMES, "smiles")
     others = [name for name in table if name != smiles_column]
     only = others[0] if len(others) == 1 else None
+    if target_column is None and only is not None and only.strip().lower() not in TARGET_NAMES:
+        log.warning("%s: the target is read from the only other column, %r", path, only)
     target_column = choose_column(path, table, target_column or only, TARGET_NAMES, "target")
     smiles = table[smiles_column]
     drawings = _each(path, smiles, draw)
