@@ -92,7 +92,7 @@ def test_modules_named_by_hand(model):
     )
     refused(
         InputError,
-        "modules='classifier' is a Linear; supported",
+        "modules='classifier': BertForSequenceClassification around it needs an integer num_heads",
         lambda: sgpa.attach(model, modules=["classifier"]),
     )
     refused(

@@ -372,6 +372,59 @@ def test_widths_that_do_not_agree_are_not_attention():
     assert [site.heads for site in find_attention(make(vit))] == [2] * 3
 
 
+class Named(nn.Module):
+    """A classifier with one layer of attention whose maps have the given names."""
+
+    def __init__(self, *names, heads="num_heads"):
+        super().__init__()
+        torch.manual_seed(3)
+        self.names, self.embed = names, nn.Embedding(WORDS, 16)
+        self.mix = nn.Module()
+        setattr(self.mix, heads, 2)
+        for name in names:
+            setattr(self.mix, name, nn.Linear(16, 16))
+        self.head = nn.Linear(16, CLASSES)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        q, k, v = (getattr(self.mix, n)(x).unflatten(-1, (2, -1)).transpose(1, 2) for n in self.names[:3])
+        o = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        return self.head((x + getattr(self.mix, self.names[3])(o)).mean(1))
+
+
+def test_the_map_of_the_queries_can_be_named_by_hand(tmp_path):
+    """The same weights under names that are known give the same answers."""
+    models = [Named("q_proj", "k_proj", "v_proj", "o_proj"), Named("mix_q", "mix_k", "mix_v", "o_proj")]
+    x = words(40)
+    y, gps = labelled(models[0], x), []
+    with pytest.raises(InputError, match="name the linear maps of their queries"):
+        sgpa.attach(models[1])
+    for model, named in zip(models, (None, ["mix.mix_q"]), strict=True):
+        gps.append(sgpa.attach(model.eval(), modules=named, num_inducing=8))
+        gps[-1].fit([(x, y)]).calibrate([(x, y)])
+    known, by_hand = (gp.predict(words(5, seed=1)) for gp in gps)
+    torch.testing.assert_close(by_hand.probabilities, known.probabilities)
+    torch.testing.assert_close(by_hand.novelty, known.novelty)
+    gps[1].save_pretrained(tmp_path)
+    again = sgpa.attach(models[1], tmp_path).predict(words(5, seed=1))
+    torch.testing.assert_close(again.probabilities, known.probabilities)
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "message"),
+    [
+        (Named("a", "b", "c", "o_proj"), "mix", "'mix' is a Module .allowed: the linear map of the queries"),
+        (Named("a", "b", "c", "d"), "mix.a", "needs an integer num_heads .* with one of the names o_proj"),
+        (Named("a", "b", "c", "o_proj", heads="parts"), "mix.a", "needs an integer num_heads"),
+        (nn.Linear(4, 4), "", "'' is a Linear .allowed: the linear map of the queries"),
+    ],
+    ids=["no map", "no output", "no number of heads", "no owner"],
+)
+def test_what_cannot_be_the_map_of_the_queries(model, name, message):
+    with pytest.raises(InputError, match=message):
+        sgpa.attach(model, modules=[name])
+
+
 def test_an_encoder_of_an_encoder_decoder_is_an_encoder():
     sizes = {"d_model": 16, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 24}
     config = transformers.WhisperConfig(**sizes, num_mel_bins=4, max_source_positions=10, num_labels=CLASSES)

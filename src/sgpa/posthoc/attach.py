@@ -38,8 +38,8 @@ def attach(
             left out.
         num_inducing: M, inducing queries of every head.
         lengthscale: of the kernel, in units of the median distance of queries.
-        modules: names of the attention modules in `model.named_modules()`, where they are not recognised or
-            only some are wanted.
+        modules: names of the attention modules in `model.named_modules()`, where only some are wanted; where
+            they are not recognised, names of the linear maps that make their queries.
         head: name of the linear layer that makes the outputs, where it is not recognised.
 
     Returns:

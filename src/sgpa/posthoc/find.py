@@ -1,6 +1,6 @@
 """Finds the attention modules of a model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import nn
 
@@ -9,7 +9,7 @@ from sgpa.core.errors import InputError, nearest
 from sgpa.posthoc.sites import OwnSite, ProjectedSite, Site, TorchSite
 
 # names of the projections of queries, keys and values: BERT, RoBERTa; DistilBERT; Llama, Qwen, ViT; T5;
-# DeBERTa v2 and v3; diffusers
+# DeBERTa v2 and v3; diffusers; the first Llama
 SEPARATE = (
     ("query", "key", "value"),
     ("q_lin", "k_lin", "v_lin"),
@@ -17,16 +17,17 @@ SEPARATE = (
     ("q", "k", "v"),
     ("query_proj", "key_proj", "value_proj"),
     ("to_q", "to_k", "to_v"),
+    ("wq", "wk", "wv"),
 )
 PACKED = ("qkv", "c_attn", "Wqkv", "to_qkv")  # timm; GPT-2; ModernBERT; others
 BY_HEAD = ("query_key_value",)  # GPT-NeoX, Bloom: queries, keys and values of a head are side by side
-OUTPUTS = ("o_proj", "out_proj", "out_lin", "proj", "c_proj", "o", "Wo", "to_out", "dense")
+OUTPUTS = ("o_proj", "out_proj", "out_lin", "proj", "c_proj", "o", "wo", "Wo", "to_out", "dense")
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhead")
 WIDTHS = ("head_dim", "attention_head_size", "head_size", "key_value_proj_dim")
 
 SUPPORTED = (
     "attention modules with projections q_proj/k_proj/v_proj, query/key/value, q_lin/k_lin/v_lin, "
-    "to_q/to_k/to_v, qkv, Wqkv or c_attn and an integer num_heads (Hugging Face, timm), "
+    "to_q/to_k/to_v, wq/wk/wv, qkv, Wqkv or c_attn and an integer num_heads (Hugging Face, timm), "
     "nn.MultiheadAttention, and this library's DotProductAttention and KernelAttention"
 )
 
@@ -36,8 +37,8 @@ def find_attention(model: nn.Module, modules: Sequence[str] | None = None) -> tu
 
     Args:
         model: any module.
-        modules: names of the attention modules, as in `model.named_modules()`; all that are recognised
-            where it is left out.
+        modules: names of the attention modules, as in `model.named_modules()`, or of the linear maps that
+            make their queries; all attention that is recognised where it is left out.
 
     Raises:
         InputError: there is none, or a named module is not one.
@@ -47,17 +48,12 @@ def find_attention(model: nn.Module, modules: Sequence[str] | None = None) -> tu
         for name in modules:
             if name not in known:
                 raise InputError(f"attach: modules={name!r} is not in the model{nearest(name, known)}")
-        sites = {name: recognise(name, known[name]) for name in modules}
-        wrong = [name for name, site in sites.items() if site is None]
-        if wrong:
-            kind = type(known[wrong[0]]).__name__
-            raise InputError(f"attach: modules={wrong[0]!r} is a {kind}; supported are {SUPPORTED}")
-        return tuple(site for site in sites.values() if site is not None)
+        return tuple(recognise(name, known[name]) or around_queries(name, known) for name in modules)
     attention = tuple(site for name, module in known.items() if (site := recognise(name, module)) is not None)
     if not attention:
         raise InputError(
-            f"attach: no attention found in {type(model).__name__}; supported are {SUPPORTED}; name "
-            "others by attach(model, modules=[...])"
+            f"attach: no attention found in {type(model).__name__}; supported are {SUPPORTED}; for "
+            "others name the linear maps of their queries by attach(model, modules=[...])"
         )
     return attention
 
@@ -81,6 +77,25 @@ def recognise(name: str, module: nn.Module) -> Site | None:
         if packed in children and (width := _width(children[packed])):
             return _projected(name, module, children, packed, width, 3)
     return None
+
+
+def around_queries(name: str, known: Mapping[str, nn.Module]) -> Site:
+    """The attention around a linear map that is named as that of the queries."""
+    owner, _, child = name.rpartition(".")
+    width, module = _width(known[name]), known[owner]
+    if width is None or not child:
+        raise InputError(
+            f"attach: modules={name!r} is a {type(known[name]).__name__} (allowed: the linear map of the "
+            f"queries, or attention that is recognised: {SUPPORTED})"
+        )
+    site = _projected(name, module, dict(module.named_children()), child, width, 1)
+    if site is None or site.projection is None:
+        raise InputError(
+            f"attach: modules={name!r}: {type(module).__name__} around it needs an integer {HEADS[0]} that "
+            f"divides {width}, and the linear map of its output, of {width} inputs, with one of the names "
+            f"{', '.join(OUTPUTS)}"
+        )
+    return site
 
 
 def _projected(

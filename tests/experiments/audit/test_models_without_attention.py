@@ -28,8 +28,8 @@ def test_a_resnet_has_all_rows_but_those_of_sgpa(tmp_path):
     assert results["detection"]["novelty_ahead"] == {}
     assert all(own["cost"]["time"] > 0 for own in results["methods"].values())
     why = (
-        "no attention found in ResNetForImageClassification; if the model has attention, name its modules "
-        "by hand: sgpa.attach(model, modules=[...])"
+        "no attention found in ResNetForImageClassification; if the model has attention, name the linear "
+        "maps of its queries: sgpa.attach(model, modules=[...])"
     )
     assert results["skipped"]["SGPA, attached"] == why
     assert f"SGPA was not tried: {why}." in results["recommendation"]

@@ -190,7 +190,7 @@ def _attached(
     except SgpaError as error:  # those of the model itself come again in its own pass
         skipped["sgpa"] = str(error).removeprefix("attach: ").split("; ")[0]
         if "modules=[" in str(error):
-            skipped["sgpa"] += f"; if the model has attention, name its modules by hand: {BY_HAND}"
+            skipped["sgpa"] += f"; if the model has attention, name the linear maps of its queries: {BY_HAND}"
         work.add(before + len(parts.statistics) + len(parts.calibration) + GAINS - work.done)
         return None
 
