@@ -25,7 +25,7 @@ def test_a_model_opens_by_its_name(tmp_path, monkeypatch):
     answers = sgpa.load("digits").predict([str(image) for image in samples(located("digits"))])
     assert [answer.trust for answer in answers] == [True, False]
     assert answers[0].label == "7"
-    assert answers[1].reason == "unsure, unfamiliar"
+    assert answers[1].reason == "unfamiliar"
 
 
 def test_predict_without_files_answers_for_the_samples(tmp_path, monkeypatch):
@@ -33,7 +33,7 @@ def test_predict_without_files_answers_for_the_samples(tmp_path, monkeypatch):
     shown = CliRunner().invoke(app, ["predict", "digits"])
     assert shown.exit_code == 0
     assert "digit.png  7" in shown.stdout
-    assert "no (unsure, unfamiliar)" in shown.stdout
+    assert "no (unfamiliar)" in shown.stdout
 
 
 def test_other_models_have_no_samples(tmp_path):

@@ -5,11 +5,13 @@ replayed as a CUDA graph draws what the plain step would have drawn, and a model
 devices draws what it would have drawn on one.
 """
 
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Protocol
+from zlib import crc32
 
 import torch
 from torch import Tensor, nn
@@ -122,6 +124,48 @@ class Shard:
         return numbers.narrow(at + 1, self.start, mine).flatten(at, at + 1)
 
 
+@dataclass
+class ByRow:
+    """Draws the numbers of every row from generators of its own, on the CPU.
+
+    They follow from the seed, the row's content and the place of the request, so that the prediction of a row
+    does not depend on the other rows of a batch.
+    """
+
+    seed: int
+    contents: Sequence[int]  # a checksum of every row of the batch
+    requests: int = 0
+
+    def take(self, draw: Draw) -> Tensor:
+        """The numbers of a batch of these rows, or of S copies of it."""
+        self.requests += 1
+        if draw.rows is None:
+            return self._numbers(draw, draw.shape, 0)
+        at, B = draw.rows, len(self.contents)
+        copies, rest = divmod(draw.shape[at], B)
+        assert rest == 0
+        one = torch.Size((*draw.shape[:at], copies, *draw.shape[at + 1 :]))
+        return torch.stack([self._numbers(draw, one, row) for row in self.contents], at + 1).flatten(
+            at, at + 1
+        )
+
+    def _numbers(self, draw: Draw, shape: torch.Size, row: int) -> Tensor:
+        mixed = crc32(struct.pack("<QQQ", self.seed, row, self.requests))
+        on_cpu = replace(draw, shape=shape, device=torch.device("cpu"))
+        return on_cpu.fresh(torch.Generator().manual_seed(mixed)).to(draw.device)
+
+
+def contents(rows: Sequence[Tensor]) -> list[int]:
+    """A checksum of every row of a batch, from the tensors that it is made of."""
+    parts = [x.cpu().contiguous() for x in rows]
+    sums = [0] * len(parts[0])
+    for part in parts:
+        plain = part if part.dtype != torch.bfloat16 else part.float()
+        for i, row in enumerate(plain.numpy()):
+            sums[i] = crc32(row.tobytes(), sums[i])
+    return sums
+
+
 _source: ContextVar[Source | None] = ContextVar("source", default=None)  # every thread has its own
 
 
@@ -149,6 +193,24 @@ def seeded(seed: int, device: torch.device) -> AbstractContextManager[None]:
     The numbers are those that `torch.manual_seed` would give.
     """
     return source(Generated(torch.Generator(device).manual_seed(seed)))
+
+
+_by_row: ContextVar[bool] = ContextVar("by_row", default=False)
+
+
+def drawn_by_row() -> bool:
+    """Whether predictions draw by `ByRow`."""
+    return _by_row.get()
+
+
+@contextmanager
+def by_row() -> Iterator[None]:
+    """Inside the block, `Transformer.draw` predicts every row as if it were alone."""
+    token = _by_row.set(True)
+    try:
+        yield
+    finally:
+        _by_row.reset(token)
 
 
 def _ask(draw: Draw) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sgpa.core.inputs import Inputs
 from sgpa.core.judgement import JudgedClassification, JudgedRegression, TrustJudgement, with_judgement
+from sgpa.core.noise import by_row
 from sgpa.core.precision import require_finite
 from sgpa.core.types import Classification, Prediction, Predictor, Regression
 from sgpa.data import Dataset
@@ -82,7 +83,7 @@ def judged(
     inputs: Inputs,
     unknown: Tensor | None = None,
 ) -> JudgedClassification | JudgedRegression:
-    """The prediction for inputs, with which answers to trust.
+    """The prediction for inputs, with which answers to trust; that of a row does not depend on other rows.
 
     Args:
         predictor: A trained predictor.
@@ -92,7 +93,8 @@ def judged(
         unknown: The share of each input that the model cannot read [N]; what is left may look familiar.
     """
     lengths = _lengths(inputs, novelty)
-    prediction = rule.calibrated(predictor.predict(inputs), lengths)
+    with by_row():
+        prediction = rule.calibrated(predictor.predict(inputs), lengths)
     require_finite(lambda: "the model's answers are not finite; it was damaged", prediction.score)
     measured = None if novelty is None else novelty(inputs)
     if measured is not None:

@@ -1,6 +1,6 @@
 """The Transformer as a deep GP: embedding, layers, pooling, head."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -12,8 +12,18 @@ from sgpa.attention.kernel import KernelProjections
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError
 from sgpa.core.files import check_fit, load_exactly
-from sgpa.core.inputs import Inputs
-from sgpa.core.noise import MAX_SAMPLES, Dropout, check_seed, dropping, seeded
+from sgpa.core.inputs import Inputs, tensors_of
+from sgpa.core.noise import (
+    MAX_SAMPLES,
+    ByRow,
+    Dropout,
+    check_seed,
+    contents,
+    drawn_by_row,
+    dropping,
+    seeded,
+    source,
+)
 from sgpa.core.precision import full_precision
 from sgpa.core.types import AttentionOutput, Kl, ModelOutput, Prediction
 from sgpa.gp.likelihoods import LIKELIHOODS
@@ -248,8 +258,29 @@ class Transformer(nn.Module):
         def outputs(rows: Inputs) -> Tensor:
             return self(rows, samples=samples, states=states).f
 
+        def outputs_alone(rows: Inputs) -> Tensor:
+            with source(ByRow(seed, contents(tensors_of(rows)))):
+                return outputs(rows)
+
+        if drawn_by_row() and (self.stochastic or dropping(self)) and not _empty(inputs):
+            return self._in_groups(inputs, outputs_alone, samples, batch_size)
         with seeded(seed, self.device):
             return torch.cat(list(in_batches(self, outputs, inputs, samples=samples, rows=batch_size)), 1)
+
+    def _in_groups(
+        self, inputs: Inputs, outputs: Callable[[Inputs], Tensor], samples: int, batch_size: int | None
+    ) -> Tensor:
+        """Outputs [S, N, C], computed for rows of one size at a time: no row has padding."""
+        groups: dict[tuple[torch.Size, ...], list[int]] = {}
+        for i in range(len(inputs)):
+            sizes = tuple(x.shape for x in tensors_of(self.trimmed(inputs[i : i + 1])))
+            groups.setdefault(sizes, []).append(i)
+        parts = [
+            torch.cat(list(in_batches(self, outputs, rows, samples=samples, rows=batch_size)), 1)
+            for rows in (self.trimmed(inputs[torch.tensor(places)]) for places in groups.values())
+        ]
+        order = torch.tensor([i for places in groups.values() for i in places])
+        return torch.cat(parts, 1)[:, order.argsort().to(self.device)]
 
     @checked
     def moments(self, inputs: Inputs, *, batch_size: int | None = None) -> tuple[Tensor, Tensor]:
@@ -288,3 +319,8 @@ class Transformer(nn.Module):
             model = cls(config)
         load_exactly(model, weights, Path(directory))
         return model.eval()
+
+
+def _empty(inputs: Inputs) -> bool:
+    """Whether there is no row, which is an error where batches are made."""
+    return (isinstance(inputs, Tensor) and inputs.ndim == 0) or len(inputs) == 0
