@@ -74,7 +74,7 @@ def test_memory_that_runs_out_is_one_line(photos, monkeypatch):
     def fail(*_, **__):
         raise MemoryError("Unable to allocate 43.7 TiB for an array")
 
-    monkeypatch.setattr("sgpa.inference.answers.Trained.predict_files", fail)
+    monkeypatch.setattr("sgpa.inference.answers.Trained.answers", fail)
     outcome = sgpa("predict", "digits", photos / "cat" / "0.png")
     assert outcome.complaint.startswith("error: not enough memory for 43.7 TiB; use fewer samples")
 

@@ -8,6 +8,7 @@ from sgpa.core.noise import ByRow, Draw, by_row, contents
 from sgpa.data.graphs.batch import identified
 from sgpa.data.graphs.graph import Graph
 from sgpa.data.images import digits
+from sgpa.inference.readers import Rows
 from sgpa.methods import McDropout, Mfvi, Sgpa
 from sgpa.models import GraphConfig, ModelConfig, PatchConfig, TokenConfig
 from sgpa.models.modes import evaluating
@@ -110,3 +111,15 @@ def test_graphs_of_several_sizes():
     for i, graph in enumerate(graphs):
         alone = outputs(model, identified([graph], "walks", 4))
         torch.testing.assert_close(alone[:, 0], together[:, i], rtol=1e-4, atol=1e-5)
+
+
+def test_answers_of_many_inputs_come_in_parts_with_progress(monkeypatch):
+    model, x = sgpa.load("digits"), digits.load().test.inputs[:5]
+    whole = model.predict(x)
+    monkeypatch.setattr("sgpa.inference.answers.AT_ONCE", 2)
+    told = []
+    parts = model.answers(Rows(x, [{} for _ in x]), lambda *progress: told.append(progress))
+    assert told == [("predicting", n, 5, "") for n in (2, 4, 5)]
+    assert [a["label"] for a in parts] == [a.label for a in whole]
+    assert [a["novelty"] for a in parts] == pytest.approx([a.novelty for a in whole])
+    assert [a["probability"] for a in parts] == pytest.approx([a.probability for a in whole], abs=1e-5)

@@ -21,7 +21,7 @@ from sgpa.cli.options import (
     saved_predictor,
     show_json,
 )
-from sgpa.cli.progress import console
+from sgpa.cli.progress import ProgressBars, console
 from sgpa.core.pretrained import located
 from sgpa.core.pretrained import samples as samples_of
 
@@ -90,6 +90,7 @@ def predict(
     from sgpa.core.devices import check_device
     from sgpa.core.files import check_file_name
     from sgpa.inference.answers import write_csv
+    from sgpa.inference.readers import read
 
     for file in files or []:
         check_file_name(file)
@@ -99,12 +100,15 @@ def predict(
         trained = saved.open(device)
     options = {"text_column": "--column", "smiles_column": "--column", "`samples`": "--samples"}
     options |= {"trust: max_error": "--max-error", "max_error=": "--max-error "}
-    with rename_arguments_in_errors(options), console.status("predicting"):
+    with rename_arguments_in_errors(options):
         if samples is not None:
             trained = trained.with_samples(samples)
         if max_error is not None:
             trained = trained.with_max_error(max_error)
-        answers = trained.predict_files(files, text or [], column, strict=strict)
+        with console.status("reading the inputs"):
+            rows = read(trained.reader, files, text or [], column, strict=strict)
+        with ProgressBars(resumes=False) as bars:
+            answers = trained.answers(rows, bars.on_progress)
     if out is not None:
         write_csv(answers, out)
     if as_json:

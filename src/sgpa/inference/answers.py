@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -13,6 +13,7 @@ from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError
 from sgpa.core.files import write_text
 from sgpa.core.html import html_table
+from sgpa.core.judgement import JudgedClassification, JudgedRegression
 from sgpa.core.types import Classification, Predictor, Regression
 from sgpa.evaluation.cases import LEVELS
 from sgpa.inference.answer_list import AnswerList
@@ -24,8 +25,12 @@ from sgpa.inference.readers import Reader, Rows, read
 from sgpa.inference.trust import TrustRule
 from sgpa.models.config.embedding import EmbeddingConfig
 
+if TYPE_CHECKING:
+    from sgpa.core.progress import OnProgress
+
 Answer = dict[str, Any]
 UNREADABLE = "unreadable"
+AT_ONCE = 500  # rows that are predicted between two reports of progress
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ class Trained:
         facts = {"predicts": kind, "reads": self.reader.kind, "does not trust": f"answers that are {trust}"}
         return html_table(("trained predictor", type(self.predictor).__name__), list(facts.items()))
 
-    def answers(self, rows: Rows) -> list[Answer]:
+    def answers(self, rows: Rows, on_progress: "OnProgress | None" = None) -> list[Answer]:
         """One answer per row.
 
         Classification: label, its probability, the entropy of all probabilities and the mutual information,
@@ -109,15 +114,25 @@ class Trained:
         the parts of the deviation that are due to the model and to the data, and the ends of the 50 % and the
         90 % interval. Both: novelty (0 to 1, the share of held-out rows that look more familiar), whether to
         trust the answer, and if not, why. Of an input that cannot be read, only the last two are known.
+        `on_progress` is called where there are more than `AT_ONCE` rows.
         """
-        prediction = judged(self.predictor, self.rule, self.novelty, rows.inputs, rows.unknown)
+        total, readable = len(rows.inputs), list[Answer]()
+        for at in range(0, max(1, total), AT_ONCE):
+            part = slice(at, at + AT_ONCE)
+            unknown = None if rows.unknown is None else rows.unknown[part]
+            readable += self._of(judged(self.predictor, self.rule, self.novelty, rows.inputs[part], unknown))
+            if on_progress is not None and total > AT_ONCE:
+                on_progress("predicting", min(at + AT_ONCE, total), total, "")
+        return _in_order(readable, rows)
+
+    def _of(self, prediction: JudgedClassification | JudgedRegression) -> list[Answer]:
+        """One answer per row of a prediction."""
         pairs = zip(prediction.trust.tolist(), prediction.reason, strict=True)
         added: list[Answer] = [{"trust": trust, "reason": reason} for trust, reason in pairs]
         if (novelty := prediction.novelty) is not None:
             added = [{"novelty": value} | row for value, row in zip(_list(novelty), added, strict=True)]
         answers = self._labels(prediction) if isinstance(prediction, Classification) else _values(prediction)
-        readable = [answer | more for answer, more in zip(answers, added, strict=True)]
-        return _in_order(readable, rows)
+        return [answer | more for answer, more in zip(answers, added, strict=True)]
 
     def _labels(self, prediction: Classification) -> list[Answer]:
         names = self.classes or tuple(str(i) for i in range(prediction.probabilities.shape[-1]))
