@@ -2,8 +2,8 @@
 
 import pytest
 
-from sgpa.core.errors import CheckpointError
-from sgpa.core.files import read_json, write_json
+from sgpa.core.errors import CheckpointError, InputError
+from sgpa.core.files import read_json, write_json, write_text
 
 
 def test_names_of_any_language_are_read_again(tmp_path):
@@ -17,3 +17,12 @@ def test_half_of_a_surrogate_pair_is_refused(text, tmp_path):
     (tmp_path / "names.json").write_text(text)
     with pytest.raises(CheckpointError, match=r"names.json is not valid JSON .*surrogates not allowed"):
         read_json(tmp_path / "names.json", list[str] | dict[str, int])
+
+
+def test_a_file_is_no_folder(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for folder in (file, file / "inside"):
+        with pytest.raises(InputError, match=r"is a file or below one; name a folder"):
+            write_text(folder / "text.json", "{}")
+    assert file.read_text() == "mine"

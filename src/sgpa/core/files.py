@@ -19,10 +19,18 @@ from sgpa.core.arguments import mismatch
 from sgpa.core.errors import CheckpointError, InputError, one_line
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, with those around it, where it does not exist."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{folder} is a file or below one; name a folder") from None
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file to write, which replaces `path` at the end and is removed where that fails."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
@@ -184,7 +192,7 @@ def copy_all(pairs: list[tuple[Path, Path]], folder: Path) -> None:
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty; name a new folder")
     for source, target in pairs:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         shutil.copyfile(source, target)
 
 

@@ -126,7 +126,7 @@ class Shard:
 
 @dataclass
 class ByRow:
-    """Draws the numbers of every row from generators of its own, on the CPU.
+    """Draws the numbers of every row from generators of its own.
 
     They follow from the seed, the row's content and the place of the request, so that the prediction of a row
     does not depend on the other rows of a batch.
@@ -151,8 +151,7 @@ class ByRow:
 
     def _numbers(self, draw: Draw, shape: torch.Size, row: int) -> Tensor:
         mixed = crc32(struct.pack("<QQQ", self.seed, row, self.requests))
-        on_cpu = replace(draw, shape=shape, device=torch.device("cpu"))
-        return on_cpu.fresh(torch.Generator().manual_seed(mixed)).to(draw.device)
+        return replace(draw, shape=shape).fresh(torch.Generator(draw.device).manual_seed(mixed))
 
 
 def contents(rows: Sequence[Tensor]) -> list[int]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sgpa.core.errors import CheckpointError
-from sgpa.core.files import read_json, read_tensors, write_json, write_tensors
+from sgpa.core.files import make_folder, read_json, read_tensors, write_json, write_tensors
 from sgpa.core.saved_tensors import check_tensors
 from sgpa.posthoc.card import FILE as CARD
 from sgpa.posthoc.card import is_free, model_card
@@ -82,7 +82,7 @@ class Adapter:
             folder: where it is written.
             name: what the card tells readers to attach; the folder where it is left out.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         if is_free(folder / CARD):
             (folder / CARD).write_text(model_card(self, name or str(folder)), encoding="utf-8")
         config: dict[str, Any] = {"format": FORMAT, "layers": len(self.gps)}

@@ -8,7 +8,7 @@ from typing import Any
 
 from sgpa.core.arguments import checked
 from sgpa.core.errors import InputError
-from sgpa.core.files import write_json, write_tensors
+from sgpa.core.files import make_folder, write_json, write_tensors
 from sgpa.core.html import html_table
 from sgpa.core.judgement import JudgedClassification, JudgedRegression
 from sgpa.core.types import Predictor
@@ -144,6 +144,7 @@ class Fitted(Predictor):
             The directory.
         """
         folder, members = Path(directory), []
+        make_folder(folder)
         for name in (FILE, NOVELTY, COMBINED):  # of another model that was saved here
             (folder / name).unlink(missing_ok=True)
         for i, (model, tensors) in enumerate(zip(self.models, self.calibrated, strict=True)):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from sgpa.core.files import make_folder
 from sgpa.training import process_group
 
 LOCK = ".lock"  # stays in the folder; the system releases it when its process ends, however it ends
@@ -24,7 +25,7 @@ def locked(directory: Path) -> Iterator[None]:
     if not process_group.leader():
         yield
         return
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     lock = FileLock(directory / LOCK)
     try:
         _acquire(lock, directory)

@@ -503,3 +503,20 @@ def test_the_most_frequent_pairs_are_kept():
 
 def test_a_tokenizer_of_pieces_has_no_pairs():
     assert known_pairs(train_tokenizer(["a good film"] * 2, vocabulary=300)) == {}
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (["1", "1.0", "10", "2.0"], ["1", "2", "10"]),  # as tables with gaps are written
+        (["1.5", "10", "2.0", "2.0"], ["1.5", "2.0", "10"]),
+        (["1.0", "good", "good", "1"], ["1", "1.0", "good"]),
+    ],
+)
+def test_whole_numbers_are_one_class_however_they_are_written(tmp_path, labels, classes):
+    path = write(
+        tmp_path / "a.csv", "text,label\n" + "".join(f"words {i},{y}\n" for i, y in enumerate(labels))
+    )
+    _, targets, found = read_texts(path)
+    assert found == classes
+    assert len(targets) == len(labels)

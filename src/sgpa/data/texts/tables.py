@@ -1,6 +1,7 @@
 """Texts and labels from a table that a user brings."""
 
 import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from sgpa.data.tables import ROWS, Table, choose_column, read_columns
 log = logging.getLogger(__name__)
 
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "body", "document", "comment", "message", "tweet")
+WHOLE = re.compile(r"([+-]?\d+)(?:\.0*)?")  # a whole number, also with zeros behind the point
 LABEL_COLUMNS = ("label", "labels", "class", "category", "target", "sentiment", "y")
 
 
@@ -106,7 +108,7 @@ def _advice(numbers: Sequence[int]) -> str:
 
 
 def _labels(path: Path, column: str, values: Sequence[Any]) -> list[str]:
-    """Labels as text; every row has one."""
+    """Labels as text; every row has one. Where all are whole numbers, 1, 1.0, "1" and "1.0" are one class."""
     empty = [
         row
         for row, value in enumerate(values, 1)
@@ -114,11 +116,13 @@ def _labels(path: Path, column: str, values: Sequence[Any]) -> list[str]:
     ]
     if empty:
         raise InputError(f"{path}, {_rows(empty)}: no label in column {column!r} ({ROWS}); {_advice(empty)}")
-    return [_label(value) for value in values]
+    texts = [_label(value) for value in values]
+    whole = [WHOLE.fullmatch(text) for text in texts]
+    return [match[1] for match in whole if match] if all(whole) else texts
 
 
 def _label(value: Any) -> str:
-    """A label as text; 1, 1.0 and "1" are the same class."""
+    """A label as text; the numbers 1 and 1.0 are the same class."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value).strip()
@@ -135,6 +139,6 @@ def _warn_of_case(path: Path, classes: Sequence[str]) -> None:
 def _ordered(labels: Sequence[str]) -> list[str]:
     classes = sorted(set(labels))
     try:
-        return sorted(classes, key=int)
+        return sorted(classes, key=float)
     except ValueError:
         return classes
