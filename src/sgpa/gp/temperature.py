@@ -74,9 +74,14 @@ def careful_temperature(f: Tensor, targets: Tensor) -> Tensor:
     row then costs everything. So below 1, log T has a normal prior with deviation `PRIOR`, which N rows
     outweigh as N grows. T above 1 is that of `best_temperature`.
     """
+    return _warned(fold_temperature(f, targets))
+
+
+def fold_temperature(f: Tensor, targets: Tensor) -> Tensor:
+    """`careful_temperature` of the rows of a fold, without a warning where it is at a bound."""
     best = _minimum(f, targets)
     if best >= 1:
-        return _warned(best)
+        return best
     f = f.detach().double()
 
     def cost(log_t: float) -> float:

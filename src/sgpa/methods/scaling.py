@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from sgpa.core.errors import InputError
-from sgpa.gp.temperature import careful_temperature
+from sgpa.gp.temperature import careful_temperature, fold_temperature
 
 Floats = npt.NDArray[np.float64]
 
@@ -95,8 +95,13 @@ def _shrunk(f: Tensor, y: Tensor, others: Sequence[float], seed: int) -> Affine:
     if not folds:  # nothing to choose penalties by: a row of each class, say
         return fit_matrix(f, y, (math.inf, math.inf))
 
+    temperatures = [float(fold_temperature(f.unsqueeze(0), y)) for (f, y), _ in folds]
+
     def score(penalties: tuple[float, float]) -> float:
-        losses = [cross_entropy(fit_matrix(*kept, penalties).logits(g), u).item() for kept, (g, u) in folds]
+        losses = [
+            cross_entropy(fit_matrix(*kept, penalties, T).logits(g), u).item()
+            for (kept, (g, u)), T in zip(folds, temperatures, strict=True)
+        ]
         return sum(losses) / len(losses)
 
     chosen = min(((penalty, math.inf) for penalty in PENALTIES), key=score)
@@ -105,11 +110,11 @@ def _shrunk(f: Tensor, y: Tensor, others: Sequence[float], seed: int) -> Affine:
     return fit_matrix(f, y, chosen)
 
 
-def fit_matrix(f: Tensor, y: Tensor, penalties: tuple[float, float]) -> Affine:
-    """The minimum for given λ₁ and λ₂; `matrix_scaling` has the equation."""
+def fit_matrix(f: Tensor, y: Tensor, penalties: tuple[float, float], T: float | None = None) -> Affine:
+    """The minimum for given λ₁ and λ₂, from the temperature T; `matrix_scaling` has the equation."""
     K = f.shape[1]
     f, y = f.double().cpu(), y.cpu()
-    T = float(careful_temperature(f.unsqueeze(0), y))
+    T = float(careful_temperature(f.unsqueeze(0), y)) if T is None else T
     if penalties == (math.inf, math.inf):
         return Affine(torch.eye(K, dtype=torch.float64) / T, torch.zeros(K, dtype=torch.float64), penalties)
     centred = np.asarray(f - f.mean(1, keepdim=True))
