@@ -3,7 +3,7 @@
 import pytest
 
 from sgpa.core.errors import CheckpointError, InputError
-from sgpa.core.files import read_json, write_json, write_text
+from sgpa.core.files import make_folder, read_json, write_json
 
 
 def test_names_of_any_language_are_read_again(tmp_path):
@@ -24,5 +24,5 @@ def test_a_file_is_no_folder(tmp_path):
     file.write_text("mine")
     for folder in (file, file / "inside"):
         with pytest.raises(InputError, match=r"is a file or below one; name a folder"):
-            write_text(folder / "text.json", "{}")
+            make_folder(folder)
     assert file.read_text() == "mine"

@@ -30,7 +30,7 @@ def make_folder(folder: Path) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file to write, which replaces `path` at the end and is removed where that fails."""
-    make_folder(path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary

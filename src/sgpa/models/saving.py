@@ -8,7 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from sgpa.core.errors import CheckpointError
-from sgpa.core.files import check_weights, read_json, read_tensors, write_json, write_tensors
+from sgpa.core.files import (
+    check_weights,
+    make_folder,
+    read_json,
+    read_tensors,
+    write_json,
+    write_tensors,
+)
 from sgpa.core.saved_tensors import check_tensors
 from sgpa.models.config import ModelConfig, from_json, to_json
 
@@ -30,6 +37,7 @@ SCALE = "likelihood.log_b"  # of a regression, where it was refitted after train
 
 def save(config: ModelConfig, weights: Mapping[str, Tensor], directory: Path) -> Path:
     """Write the weights, then the config: a directory with a config is complete."""
+    make_folder(directory)
     write_tensors(directory / WEIGHTS, weights)
     write_json(directory / "config.json", to_json(config))
     return directory
