@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TypedDict
 
-from sgpa.core.files import read_json, write_json
+from sgpa.core.files import make_folder, read_json, write_json
 from sgpa.data import Dataset
 from sgpa.data.split import split_rows
 from sgpa.training import process_group
@@ -33,6 +33,7 @@ def held_out_split(
         elif any(directory.glob("*/log.jsonl")):
             stratified = False
         elif process_group.leader():
+            make_folder(file.parent)
             write_json(file, {"stratified": True})
     held_out = max(1, round(share * len(data)))
     kept, out = split_rows(data.targets, held_out, seed, stratified=stratified)
