@@ -57,8 +57,8 @@ def test_outputs_of_a_row_are_those_of_the_row_alone(method, kind):
 
 
 def test_numbers_follow_from_seed_content_and_request():
-    rows = contents([torch.arange(12).reshape(3, 4), torch.ones(3, 2)])
-    assert rows == contents([torch.arange(12).reshape(3, 4), torch.ones(3, 2)])
+    rows = contents(torch.arange(12).reshape(3, 4))
+    assert rows == contents(torch.arange(12).reshape(3, 4))
     assert len(set(rows)) == 3
     draw = Draw(torch.Size((2, 3, 500)), torch.float32, torch.device("cpu"), rows=1)
     drawn = ByRow(0, rows)

@@ -140,8 +140,8 @@ def show_doubt(run: Path) -> None:
 
     cell = finished_cells(run)[0]
     rule = read_saved(cell.folder, cell.metadata).rule
-    for sentence in (rule.doubt, rule.unmeasured):
-        typer.echo(sentence, nl=bool(sentence))
+    for sentence in rule.doubts:
+        typer.echo(sentence)
 
 
 def show_error(error: object) -> None:

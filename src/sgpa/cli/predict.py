@@ -159,8 +159,8 @@ def _show(answers: "Sequence[Answer]", trained: "Trained") -> None:
     doubtful = [answer["reason"] for answer in answers if not answer["trust"]]
     if doubtful:
         typer.echo(f"Do not trust {len(doubtful)} of {len(answers)} answers.")
-    for sentence in (trained.rule.doubt, trained.rule.unmeasured):
-        typer.echo(sentence, nl=bool(sentence))
+    for sentence in trained.rule.doubts:
+        typer.echo(sentence)
 
 
 def _cell(value: "str | float | None", form: str) -> str:

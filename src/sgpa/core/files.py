@@ -19,14 +19,6 @@ from sgpa.core.arguments import mismatch
 from sgpa.core.errors import CheckpointError, InputError, one_line
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder, with those around it, where it does not exist."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise InputError(f"{folder} is a file or below one; name a folder") from None
-
-
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file to write, which replaces `path` at the end and is removed where that fails."""
@@ -138,6 +130,17 @@ def checksum_of(tensors: Mapping[str, Tensor]) -> str:
         checksum.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
         checksum.update(x.reshape(-1).view(torch.uint8).numpy().data)
     return checksum.hexdigest()
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, with those around it, where it does not exist.
+
+    Failures of the disk stay errors of the system, for which the command line has advice of its own.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{folder} is a file or below one; name a folder") from None
 
 
 def ensure_directory(folder: Path, advice: str) -> None:

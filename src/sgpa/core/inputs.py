@@ -1,6 +1,6 @@
 """What a model reads: image tensors, token ids, graphs, sentences, sequences of features. All are frozen."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -230,3 +230,31 @@ def tensors_of(inputs: Inputs) -> list[Tensor]:
 def made_of(like: Inputs, tensors: Sequence[Tensor]) -> Inputs:
     """Inputs of the kind of others, made of these tensors."""
     return tensors[0] if isinstance(like, Tensor) else type(like)(*tensors)
+
+
+def row_bytes(inputs: Inputs) -> Iterator[tuple[bytes, ...]]:
+    """Every row as bytes, without padding.
+
+    Identifiers of graphs and features of words are left out: they follow from the rest, up to rounding.
+    """
+    if isinstance(inputs, Tensor):
+        parts = [inputs]
+    elif isinstance(inputs, Graphs):
+        parts = [inputs.nodes, inputs.edges, inputs.edge_types]
+    elif isinstance(inputs, Features):
+        parts = [inputs.values]
+    else:
+        parts = [inputs.ids]
+    # NumPy has no bfloat16
+    plain = [part.float() if part.dtype == torch.bfloat16 else part for part in parts]
+    arrays = [part.detach().cpu().contiguous().numpy() for part in plain]
+    for row in zip(*arrays, strict=True):
+        yield tuple(
+            part.tobytes() if part.ndim > 2 or part.dtype.kind == "f" else _without_padding(part.tobytes())
+            for part in row
+        )
+
+
+def _without_padding(data: bytes) -> bytes:
+    """Ids without the zeros, or the -1 of graphs, that fill them up."""
+    return data.rstrip(b"\xff").rstrip(b"\0")

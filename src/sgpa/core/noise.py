@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from sgpa.core.errors import Check, check_fields
+from sgpa.core.inputs import Inputs, row_bytes
 
 LARGEST_SEED = 2**32 - 1
 MAX_SAMPLES = 1_000_000  # of one prediction: more are a mistake
@@ -46,6 +47,18 @@ class Draw:
     device: torch.device
     keep: float | None = None
     rows: int | None = None
+
+    def copies_of(self, rows: int) -> int:
+        """S, where the numbers are those of S copies of a batch of so many rows."""
+        assert self.rows is not None
+        copies, rest = divmod(self.shape[self.rows], rows)
+        assert rest == 0
+        return copies
+
+    def with_rows(self, rows: int) -> "Draw":
+        """The same request for another number of rows."""
+        assert self.rows is not None
+        return replace(self, shape=torch.Size((*self.shape[: self.rows], rows, *self.shape[self.rows + 1 :])))
 
     def into(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Fill x with fresh numbers."""
@@ -117,10 +130,8 @@ class Shard:
         if draw.rows is None:
             return draw.fresh()
         at, mine = draw.rows, self.stop - self.start
-        copies, rest = divmod(draw.shape[at], mine)
-        assert rest == 0
-        whole = torch.Size((*draw.shape[:at], copies * self.of, *draw.shape[at + 1 :]))
-        numbers = replace(draw, shape=whole).fresh().unflatten(at, (copies, self.of))
+        copies = draw.copies_of(mine)
+        numbers = draw.with_rows(copies * self.of).fresh().unflatten(at, (copies, self.of))
         return numbers.narrow(at + 1, self.start, mine).flatten(at, at + 1)
 
 
@@ -140,29 +151,18 @@ class ByRow:
         """The numbers of a batch of these rows, or of S copies of it."""
         self.requests += 1
         if draw.rows is None:
-            return self._numbers(draw, draw.shape, 0)
-        at, B = draw.rows, len(self.contents)
-        copies, rest = divmod(draw.shape[at], B)
-        assert rest == 0
-        one = torch.Size((*draw.shape[:at], copies, *draw.shape[at + 1 :]))
-        return torch.stack([self._numbers(draw, one, row) for row in self.contents], at + 1).flatten(
-            at, at + 1
-        )
+            return self._numbers(draw, 0)
+        at, one = draw.rows, draw.with_rows(draw.copies_of(len(self.contents)))
+        return torch.stack([self._numbers(one, row) for row in self.contents], at + 1).flatten(at, at + 1)
 
-    def _numbers(self, draw: Draw, shape: torch.Size, row: int) -> Tensor:
+    def _numbers(self, draw: Draw, row: int) -> Tensor:
         mixed = crc32(struct.pack("<QQQ", self.seed, row, self.requests))
-        return replace(draw, shape=shape).fresh(torch.Generator(draw.device).manual_seed(mixed))
+        return draw.fresh(torch.Generator(draw.device).manual_seed(mixed))
 
 
-def contents(rows: Sequence[Tensor]) -> list[int]:
-    """A checksum of every row of a batch, from the tensors that it is made of."""
-    parts = [x.cpu().contiguous() for x in rows]
-    sums = [0] * len(parts[0])
-    for part in parts:
-        plain = part if part.dtype != torch.bfloat16 else part.float()
-        for i, row in enumerate(plain.numpy()):
-            sums[i] = crc32(row.tobytes(), sums[i])
-    return sums
+def contents(rows: Inputs) -> list[int]:
+    """A checksum of every row of a batch."""
+    return [crc32(b"".join(row)) for row in row_bytes(rows)]
 
 
 _source: ContextVar[Source | None] = ContextVar("source", default=None)  # every thread has its own

@@ -137,6 +137,11 @@ class TrustRule:
             return ""
         return f"No input is called unfamiliar: {self.rows} held-out rows are too few to measure novelty."
 
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """`doubt` and `unmeasured`, as far as there is something to say."""
+        return tuple(filter(None, (self.doubt, self.unmeasured)))
+
     def with_max_error(self, max_error: float) -> "TrustRule":
         """The rule for another share of wrong answers (for numbers: another reach of the 90 % interval)."""
         if not self.scores and not self.residuals:

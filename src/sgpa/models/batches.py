@@ -31,13 +31,18 @@ def in_batches(
     """
     if any(x.is_meta for x in tensors_of(inputs)):
         raise InputError("inputs are meta tensors (allowed: tensors with values)")
-    if (isinstance(inputs, Tensor) and inputs.ndim == 0) or len(inputs) == 0:
+    if no_rows(inputs):
         raise InputError("nothing to predict: the inputs have no row")
     if rows is not None and rows < 1:
         raise InputError(f"batch_size={rows} (allowed: 1 or more)")
     rows = rows or _rows_at_once(model, inputs, samples)
     for i in range(0, len(inputs), rows):
         yield function(inputs[i : i + rows].to(model.device))
+
+
+def no_rows(inputs: Inputs) -> bool:
+    """Whether there is no row to predict."""
+    return (isinstance(inputs, Tensor) and inputs.ndim == 0) or len(inputs) == 0
 
 
 def _rows_at_once(model: "Transformer", inputs: Inputs, samples: int) -> int:

@@ -28,7 +28,7 @@ from sgpa.core.precision import full_precision
 from sgpa.core.types import AttentionOutput, Kl, ModelOutput, Prediction
 from sgpa.gp.likelihoods import LIKELIHOODS
 from sgpa.models import saving
-from sgpa.models.batches import in_batches
+from sgpa.models.batches import in_batches, no_rows
 from sgpa.models.bayesian import bayesian_maps, drawing
 from sgpa.models.config import ModelConfig
 from sgpa.models.embeddings import embedding_of
@@ -259,10 +259,10 @@ class Transformer(nn.Module):
             return self(rows, samples=samples, states=states).f
 
         def outputs_alone(rows: Inputs) -> Tensor:
-            with source(ByRow(seed, contents(tensors_of(rows)))):
+            with source(ByRow(seed, contents(rows))):
                 return outputs(rows)
 
-        if drawn_by_row() and (self.stochastic or dropping(self)) and not _empty(inputs):
+        if drawn_by_row() and (self.stochastic or dropping(self)) and not no_rows(inputs):
             return self._in_groups(inputs, outputs_alone, samples, batch_size)
         with seeded(seed, self.device):
             return torch.cat(list(in_batches(self, outputs, inputs, samples=samples, rows=batch_size)), 1)
@@ -319,8 +319,3 @@ class Transformer(nn.Module):
             model = cls(config)
         load_exactly(model, weights, Path(directory))
         return model.eval()
-
-
-def _empty(inputs: Inputs) -> bool:
-    """Whether there is no row, which is an error where batches are made."""
-    return (isinstance(inputs, Tensor) and inputs.ndim == 0) or len(inputs) == 0

@@ -58,13 +58,11 @@ def check_packed(model: nn.Module, sites: tuple[Site, ...], head: nn.Module, cal
 
     A query changes the heads of its own token alone; keys and values change those of other tokens.
     """
-    packed = [i for i, site in enumerate(sites) if isinstance(site, ProjectedSite) and site.parts > 1]
+    packed = {i: s for i, s in enumerate(sites) if isinstance(s, ProjectedSite) and s.parts > 1}
     leaves: dict[int, Tensor] = {}
     outputs: dict[int, Tensor] = {}
     with torch.enable_grad(), ExitStack() as undo:
-        for i in packed:
-            site = sites[i]
-            assert isinstance(site, ProjectedSite)
+        for i, site in packed.items():
 
             def add_zero(_: nn.Module, __: object, result: Tensor, i: int = i) -> Tensor:
                 leaves[i] = torch.zeros_like(result, requires_grad=True)
@@ -73,9 +71,7 @@ def check_packed(model: nn.Module, sites: tuple[Site, ...], head: nn.Module, cal
             undo.callback(site.query.register_forward_hook(add_zero).remove)
         if packed:
             observe(model, sites, head, call, on_heads=outputs.__setitem__)
-        for i in packed:
-            site = sites[i]
-            assert isinstance(site, ProjectedSite)
+        for i, site in packed.items():
             if not outputs[i].requires_grad:
                 continue  # `fit` says so when it measures gains
             first = outputs[i].flatten(0, -3)[0]  # the heads of the first token

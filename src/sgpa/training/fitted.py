@@ -87,7 +87,7 @@ class Fitted(Predictor):
     @property
     def doubts(self) -> tuple[str, ...]:
         """Sentences on limits of trust that too few held-out rows decided; none where there are enough."""
-        return tuple(filter(None, (self.rule.doubt, self.rule.unmeasured)))
+        return self.rule.doubts
 
     @property
     def model(self) -> Transformer:

@@ -216,7 +216,7 @@ def _colour(image: Image.Image) -> Image.Image:
                 f"it has 16 bits, but values from {values.min()} to {values.max()} instead of 65535, and "
                 "would be black; save it with 8 bits"
             )
-        image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
+        image = Image.fromarray((values.astype(np.uint32) >> 8).astype(np.uint8))
     if image.has_transparency_data:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")

@@ -132,16 +132,21 @@ def check_unchanged(run_folder: RunFolder, seed: int) -> None:
         return
     fingerprint = run_folder.task(seed).fingerprint
     for file in sorted((run_folder.directory / "cells").glob(f"*/{FILE}")):
-        if read_metadata(file.parent).get("data", {}).get(dataset, fingerprint) != fingerprint:
+        if not _same_data(read_metadata(file.parent), dataset, fingerprint):
             raise InputError(
                 f"the data of {dataset} changed since the run in {run_folder.directory}; give --out another "
                 "folder, or restore the data to resume the run"
             )
 
 
+def _same_data(metadata: Mapping[str, Any], dataset: str, fingerprint: str) -> bool:
+    """Whether a cell was made from these data, as far as it noted them."""
+    return bool(metadata.get("data", {}).get(dataset, fingerprint) == fingerprint)
+
+
 def _check_data(cell: Path, metadata: Mapping[str, Any], task: Task, dataset: str) -> None:
     """Raise if the data are not those that the cell was made from; older versions noted less of them."""
-    same = metadata.get("data", {}).get(dataset, task.fingerprint) == task.fingerprint
+    same = _same_data(metadata, dataset, task.fingerprint)
     if not same or metadata.get("test_rows", _test_rows(task)) != _test_rows(task):
         raise InputError(
             f"the data of {dataset} have changed since {cell} was trained, so its test rows are others now; "
